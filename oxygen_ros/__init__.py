@@ -1,0 +1,1 @@
+"""A shared-KV pi0.5 engine as a ROS 2 package."""

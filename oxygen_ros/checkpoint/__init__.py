@@ -1,0 +1,1 @@
+"""Reading weights, configurations and statistics from policy folders."""

@@ -1,0 +1,1 @@
+"""What pi0.5 computes: vision tower, language backbone, action expert and flow-matching sampling."""

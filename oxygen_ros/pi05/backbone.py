@@ -1,0 +1,183 @@
+"""The language backbone (Gemma): prefix into keys and values, and text from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .cache import KeyValue, Strip, Tail
+from .config import TransformerConfig
+from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
+
+Memory = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Takes a layer's query, key and value, keeps the latter two, returns the attended [T, heads * D]."""
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * (1 + weight): a weight of zero is the identity."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (rms_normalize(x, self.eps) * (1.0 + self.weight.float())).to(x.dtype)
+
+
+class BackboneLayer(nn.Module):
+    """x += out(attention(norm1 x)); x += mlp(norm2 x)."""
+
+    def __init__(self, config: TransformerConfig, eps: float) -> None:
+        super().__init__()
+        self.norm1 = RMSNorm(config.width, eps)
+        self.attention = SelfAttention(config.width, config.num_heads, config.num_kv_heads, config.head_dim)
+        self.norm2 = RMSNorm(config.width, eps)
+        self.mlp = GatedMLP(config.width, config.mlp_dim)
+
+    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], memory: Memory) -> Tensor:
+        return self.finish(x, memory(*self.attention.project(self.norm1(x), rotary)))
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + self.attention.out(attended)
+        return x + self.mlp(self.norm2(x))
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """`count` new rows of one request: they see the strip's prefix, the tail so far, and each other causally."""
+
+    strip: Strip
+    tail: Tail
+    count: int
+
+    @property
+    def position(self) -> int:
+        return self.strip.prefix_length + self.tail.length
+
+
+class Backbone(nn.Module):
+    """Gemma with its embedding, which is also the language head unless the checkpoint holds two."""
+
+    def __init__(self, config: TransformerConfig, vocab_size: int, eps: float, rope_theta: float) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.zeros(vocab_size, config.width))
+        self.head: nn.Parameter | None = None
+        self.layers = nn.ModuleList(BackboneLayer(config, eps) for _ in range(config.depth))
+        self.norm = RMSNorm(config.width, eps)
+        self.rotary = RotaryTable(config.head_dim, rope_theta)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """tokens [T] -> [T, width], scaled by sqrt(width)."""
+        return F.embedding(tokens, self.embedding) * math.sqrt(self.embedding.shape[1])
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [R, width] after the final norm -> [R, vocab_size]."""
+        return F.linear(hidden, self.embedding if self.head is None else self.head)
+
+    def prefill(
+        self,
+        x: Tensor,
+        strip: Strip,
+        *,
+        causal_from: int | None = None,
+        hidden: Literal["none", "last", "all"] = "none",
+    ) -> Tensor | None:
+        """Write the keys and values of the prefix x [P, width] into the strip.
+
+        The prefix is one bidirectional block. With `causal_from` the positions from there on (the text)
+        see everything before them and, of the text, only themselves and what precedes; the images then
+        do not see the text: OxyGen's mask.
+
+        Returns the hidden states after the final norm that were asked for: [1, width] or [P, width].
+        The last layer's query, attention and MLP run for those rows only.
+        """
+        length = len(x)
+        strip.begin(length)
+        rotary = self.rotary.span(0, length, x.device)
+        mask = None if causal_from is None else _causal_text(length, causal_from, x.device)
+
+        def memory(layer: int) -> Memory:
+            def keep_and_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+                strip.write_prefix(layer, key, value)
+                return attend(query, *strip.prefix(layer), mask)
+
+            return keep_and_attend
+
+        last = len(self.layers) - 1
+        for index in range(last):
+            x = self.layers[index](x, rotary, memory(index))
+
+        layer = self.layers[last]
+        normed = layer.norm1(x)
+        strip.write_prefix(last, *layer.attention.project_kv(normed, rotary))
+        if hidden == "none":
+            return None
+        rows = slice(length - 1, length) if hidden == "last" else slice(0, length)
+        query = layer.attention.project_query(normed[rows], (rotary[0][rows], rotary[1][rows]))
+        attended = attend(query, *strip.prefix(last), None if mask is None else mask[rows])
+        return self.norm(layer.finish(x[rows], attended))
+
+    def advance(self, x: Tensor, continuations: Sequence[Continuation]) -> Tensor:
+        """Run new rows of many requests in one pass, whatever their lengths.
+
+        x [sum of counts, width] holds the embedded tokens of each continuation in turn. A request that
+        joins brings its whole prompt, a running one brings one token. Appends to each tail and returns
+        the hidden state of every continuation's last row, [requests, width], after the final norm.
+        """
+        counts = [c.count for c in continuations]
+        for c in continuations:
+            if c.tail.length + c.count > c.tail.capacity:
+                raise ValueError(
+                    f"{c.count} more tokens do not fit a language tail of {c.tail.capacity} that holds {c.tail.length}"
+                )
+        spans = [self.rotary.span(c.position, c.count, x.device) for c in continuations]
+        rotary = (torch.cat([cos for cos, _ in spans]), torch.cat([sin for _, sin in spans]))
+
+        def memory(layer: int) -> Memory:
+            def keep_and_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+                rows = zip(query.split(counts), key.split(counts, dim=1), value.split(counts, dim=1), continuations)
+                return torch.cat([
+                    _attend_prefix_and_tail(q, c.strip.prefix(layer), c.tail.append(layer, k, v)) for q, k, v, c in rows
+                ])
+
+            return keep_and_attend
+
+        for index, layer in enumerate(self.layers):
+            x = layer(x, rotary, memory(index))
+        for c in continuations:
+            c.tail.advance(c.count)
+        ends = torch.tensor(counts, device=x.device).cumsum(0) - 1
+        return self.norm(x[ends])
+
+
+def _causal_text(length: int, causal_from: int, device: torch.device) -> Tensor:
+    """[P, P], True where visible: each text position starts a block of its own, the images are one block."""
+    block = torch.arange(length, device=device).clamp(min=causal_from - 1)
+    return block[None, :] <= block[:, None]
+
+
+def _attend_prefix_and_tail(query: Tensor, prefix: KeyValue, tail: KeyValue) -> Tensor:
+    """Attention of query [n, heads, D] over two pieces of memory, with one softmax over both.
+
+    The n queries are the last n positions of the tail; among those, later ones are hidden from earlier.
+    """
+    length, heads, head_dim = query.shape
+    kv_heads, seen, _ = tail[0].shape
+    rows = query.view(length, kv_heads, heads // kv_heads, head_dim).transpose(0, 1).reshape(kv_heads, -1, head_dim)
+    rows = rows * head_dim**-0.5
+    tail_scores = rows @ tail[0].transpose(1, 2)
+    if length > 1:
+        hidden = torch.ones(length, seen, dtype=torch.bool, device=query.device).triu(seen - length + 1)
+        tail_scores.masked_fill_(hidden.repeat_interleave(heads // kv_heads, dim=0), -math.inf)
+    scores = torch.cat((rows @ prefix[0].transpose(1, 2), tail_scores), dim=-1)
+    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+    split = prefix[0].shape[1]
+    out = weights[..., :split] @ prefix[1] + weights[..., split:] @ tail[1]
+    return out.view(kv_heads, length, -1).transpose(0, 1).reshape(length, heads * head_dim)

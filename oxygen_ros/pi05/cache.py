@@ -1,0 +1,84 @@
+"""The keys and values that prefix, action chunk and language see, as views into memory somebody else owns.
+
+A `Strip` is one frame: `[ action suffix : H ][ prefix : P ]` for every layer. A `Tail` is one language
+request: its prompt and its answer, which continue the prefix of a strip. Rotary position is already
+inside each key, so the order of keys in memory does not matter to attention, and any number of
+requests can continue the same prefix. Nothing is ever copied from one to another.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+KeyValue = tuple[Tensor, Tensor]
+
+
+def _layers(storage: Tensor) -> list[KeyValue]:
+    return [(layer[0], layer[1]) for layer in storage]
+
+
+class Strip:
+    """The keys and values of one frame.
+
+    storage: [layers, 2, kv_heads, horizon + max_prefix, head_dim].
+    """
+
+    def __init__(self, storage: Tensor, horizon: int) -> None:
+        self.horizon = horizon
+        self.capacity = storage.shape[3] - horizon
+        self.prefix_length = 0
+        self._memory = _layers(storage)
+
+    def begin(self, prefix_length: int) -> None:
+        """Forget the last frame and make room for a prefix of this many positions."""
+        if prefix_length > self.capacity:
+            raise ValueError(f"a prefix of {prefix_length} tokens does not fit a KV slot of {self.capacity}")
+        self.prefix_length = prefix_length
+
+    def prefix(self, layer: int) -> KeyValue:
+        """What a language request sees: [kv_heads, P, head_dim] each."""
+        key, value = self._memory[layer]
+        window = slice(self.horizon, self.horizon + self.prefix_length)
+        return key[:, window], value[:, window]
+
+    def joint(self, layer: int) -> KeyValue:
+        """What the action expert sees: [kv_heads, H + P, head_dim] each."""
+        key, value = self._memory[layer]
+        window = slice(0, self.horizon + self.prefix_length)
+        return key[:, window], value[:, window]
+
+    def write_prefix(self, layer: int, key: Tensor, value: Tensor) -> None:
+        ours = self.prefix(layer)
+        ours[0].copy_(key)
+        ours[1].copy_(value)
+
+    def write_suffix(self, layer: int, key: Tensor, value: Tensor) -> None:
+        keys, values = self._memory[layer]
+        keys[:, : self.horizon].copy_(key)
+        values[:, : self.horizon].copy_(value)
+
+
+class Tail:
+    """The keys and values of one language request, after the prefix.
+
+    storage: [layers, 2, kv_heads, max_tail, head_dim]. `length` counts the positions already written.
+    """
+
+    def __init__(self, storage: Tensor) -> None:
+        self.capacity = storage.shape[3]
+        self.length = 0
+        self._memory = _layers(storage)
+
+    def append(self, layer: int, key: Tensor, value: Tensor) -> KeyValue:
+        """Write key and value [kv_heads, n, head_dim] after `length`; return all up to there.
+
+        `length` itself moves only when every layer has written: see `advance`.
+        """
+        end = self.length + key.shape[1]
+        keys, values = self._memory[layer]
+        keys[:, self.length : end].copy_(key)
+        values[:, self.length : end].copy_(value)
+        return keys[:, :end], values[:, :end]
+
+    def advance(self, count: int) -> None:
+        self.length += count

@@ -1,0 +1,101 @@
+"""The pieces that backbone and action expert share: RMS normalisation, rotary position, gated MLP."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def rms_normalize(x: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) over the last axis, in float32 whatever the stream's type."""
+    x = x.float()
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+
+
+class RotaryTable:
+    """Cosines and sines of rotary position embedding (split-halves form, Su et al. 2021).
+
+    The table is built in float64 and rounded once; it grows, and follows the device, as asked.
+    """
+
+    def __init__(self, head_dim: int, theta: float) -> None:
+        self.head_dim, self.theta = head_dim, theta
+        self.cos = self.sin = torch.empty(0, head_dim // 2)
+
+    def reserve(self, positions: int, device: torch.device) -> None:
+        """Make positions 0 .. positions - 1 available on `device`."""
+        half = self.head_dim // 2
+        frequency = self.theta ** (-torch.arange(half, dtype=torch.float64) / half)
+        angle = torch.arange(positions, dtype=torch.float64)[:, None] * frequency
+        self.cos, self.sin = angle.cos().float().to(device), angle.sin().float().to(device)
+
+    def span(self, start: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [length, 1, head_dim / 2] of the positions start .. start + length - 1."""
+        if start + length > len(self.cos) or self.cos.device != device:
+            self.reserve(max(start + length, 2 * len(self.cos)), device)
+        return self.cos[start : start + length, None], self.sin[start : start + length, None]
+
+
+def rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    """Apply rotary position to x [T, heads, head_dim]: element j pairs with element j + head_dim / 2."""
+    cos, sin = rotary
+    a, b = x.float().chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Grouped-query attention without repeating keys or values.
+
+    query [T, heads, D], key and value [kv_heads, S, D] -> [T, heads * D]. The query heads that share
+    a key/value head are so many more rows against the same keys. mask [T, S] is True where visible.
+    """
+    length, heads, head_dim = query.shape
+    kv_heads = key.shape[0]
+    group = heads // kv_heads
+    rows = query.view(length, kv_heads, group, head_dim).transpose(0, 1).reshape(1, kv_heads, length * group, head_dim)
+    if mask is not None:
+        mask = mask.repeat_interleave(group, dim=0)
+    out = F.scaled_dot_product_attention(rows, key[None], value[None], attn_mask=mask)
+    return out[0].view(kv_heads, length, group * head_dim).transpose(0, 1).reshape(length, heads * head_dim)
+
+
+class GatedMLP(nn.Module):
+    """down(gelu_tanh(gate x) * (up x)), gate and up being the two halves of one matrix."""
+
+    def __init__(self, width: int, mlp_dim: int) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(width, 2 * mlp_dim, bias=False)
+        self.down = nn.Linear(mlp_dim, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.gelu(gate, approximate="tanh").mul_(up))
+
+
+class SelfAttention(nn.Module):
+    """Query, key and value as one matrix; which keys are visible is the caller's to say."""
+
+    def __init__(self, width: int, num_heads: int, num_kv_heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
+        self.qkv = nn.Linear(width, (num_heads + 2 * num_kv_heads) * head_dim, bias=False)
+        self.out = nn.Linear(num_heads * head_dim, width, bias=False)
+
+    def project(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """x [T, width] -> rotated query [T, heads, D], rotated key and value [kv_heads, T, D]."""
+        heads, kv = self.num_heads, self.num_kv_heads
+        qkv = self.qkv(x).view(len(x), heads + 2 * kv, self.head_dim)
+        rotated = rotate(qkv[:, : heads + kv], rotary)
+        return rotated[:, :heads], rotated[:, heads:].transpose(0, 1), qkv[:, heads + kv :].transpose(0, 1)
+
+    def project_kv(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Only the key and value of `project`, [kv_heads, T, D] each."""
+        kv = self.num_kv_heads
+        pair = F.linear(x, self.qkv.weight[self.num_heads * self.head_dim :]).view(len(x), 2 * kv, self.head_dim)
+        return rotate(pair[:, :kv], rotary).transpose(0, 1), pair[:, kv:].transpose(0, 1)
+
+    def project_query(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+        """Only the query of `project`, [T, heads, D]."""
+        query = F.linear(x, self.qkv.weight[: self.num_heads * self.head_dim])
+        return rotate(query.view(len(x), self.num_heads, self.head_dim), rotary)

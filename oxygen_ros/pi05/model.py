@@ -1,0 +1,74 @@
+"""pi0.5, whole: what a frame, an action chunk and a language token are, in terms of its three parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from .backbone import Backbone, Continuation
+from .cache import Strip
+from .config import Pi05Config
+from .expert import ActionExpert
+from .flow import euler, flow_times
+from .vision import VisionTower
+
+_FLOAT32_ISLAND = re.compile(
+    r"^vision\.(patch|position)_embedding|^backbone\.(layers\.\d+\.)?norm|^expert\.(layers\.\d+\.)?norm"
+    r"|^expert\.(action|time)_(in|out)\."
+)
+
+
+class Pi05(nn.Module):
+    """The pi0.5 vision-language-action network.
+
+    It computes on memory that the caller owns (`Strip`, `Tail`), one frame at a time and any number of
+    language requests at once. Missing cameras and prompt padding are left out by the caller: they consume
+    no position and nobody sees them.
+    """
+
+    def __init__(self, config: Pi05Config) -> None:
+        super().__init__()
+        self.config = config
+        self.vision = VisionTower(config.vision, config.backbone.width)
+        self.backbone = Backbone(config.backbone, config.vocab_size, config.rms_norm_eps, config.rope_theta)
+        self.expert = ActionExpert(config)
+
+    @property
+    def device(self) -> torch.device:
+        return self.backbone.embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the residual streams and of the KV cache."""
+        return self.backbone.embedding.dtype
+
+    def precision_of(self, name: str, dtype: torch.dtype) -> torch.dtype:
+        """The type of parameter `name` when the network computes in `dtype`.
+
+        Float32 stays where openpi keeps it (pi05.md section 11): patch and position embedding, the Gemma norms
+        and their adaptive maps, the action and time projections.
+        """
+        return torch.float32 if _FLOAT32_ISLAND.search(name) else dtype
+
+    def embed_prefix(self, images: Tensor, tokens: Tensor) -> Tensor:
+        """images [N, 3, S, S] in [-1, 1] and tokens [T] -> the prefix [N * tokens_per_image + T, width]."""
+        text = self.backbone.embed(tokens)
+        if not len(images):
+            return text
+        return torch.cat((self.vision(images).flatten(0, 1).to(text.dtype), text))
+
+    def plan(self, steps: int, accumulated_time: bool = False) -> Tensor:
+        """Everything that depends on flow time alone: modulations [steps, norms, 3, width]."""
+        times = torch.tensor(flow_times(steps, accumulated_time), dtype=torch.float64, device=self.device)
+        return self.expert.modulations(times)
+
+    def denoise(self, noise: Tensor, strip: Strip, plan: Tensor) -> Tensor:
+        """noise [H, A] float32 -> normalised actions [H, A] float32, given a prefilled strip."""
+        return euler(noise, len(plan), lambda x, step: self.expert.velocity(x, plan[step], strip))
+
+    def advance(self, tokens: Tensor, continuations: Sequence[Continuation]) -> Tensor:
+        """tokens [sum of counts] -> the logits [requests, vocab_size] that follow each continuation."""
+        return self.backbone.logits(self.backbone.advance(self.backbone.embed(tokens), continuations))
