@@ -1,0 +1,247 @@
+"""The shared-KV engine: one prefill per frame, actions first, then language for as long as there is time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..pi05.model import Pi05
+from .kv_pool import KVPool, Slot
+from .observation import Observation
+from .outputs import Actions, FinishReason, FrameStats, Output, Token
+from .request import LanguageRequest, RunningRequest
+from .scheduler import Scheduler
+from .step_cost import StepCost
+
+
+class FrameError(RuntimeError):
+    """A frame that failed in `stage`: prefill, denoise or decode. The engine is whole again and takes the next."""
+
+    def __init__(self, stage: str, cause: Exception) -> None:
+        super().__init__(f"{stage} failed: {cause or type(cause).__name__}")
+        self.stage = stage
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How an engine runs its network.
+
+    cameras: the most that an observation brings. slots: frames whose keys and values are kept at once, at least 2:
+    one is the actions' own. max_requests: language requests decoded together; max_waiting: those that may queue
+    for it; max_language_tokens: prompt and answer of one request together. steps_per_frame: at most so many
+    batched decode steps a frame, None leaves it to the deadline. seed: of the noise that denoising starts from;
+    fixed_noise draws it once, so that equal observations give equal chunks.
+    """
+
+    denoise_steps: int = 10
+    accumulated_time: bool = False
+    cameras: int = 3
+    slots: int = 8
+    max_requests: int = 8
+    max_waiting: int = 32
+    max_language_tokens: int = 128
+    steps_per_frame: int | None = None
+    seed: int | None = None
+    fixed_noise: bool = False
+
+
+class Engine:
+    """Runs a pi0.5 network frame by frame.
+
+    `frame`, `language` and `drain` belong to one thread at a time; `submit` and `cancel` may be called from any.
+    """
+
+    def __init__(self, model: Pi05, settings: EngineSettings = EngineSettings()) -> None:
+        self.model, self.settings = model, settings
+        config = model.config
+        self._pool = KVPool(
+            config,
+            slots=settings.slots,
+            requests=settings.max_requests,
+            max_prefix=settings.cameras * config.vision.tokens_per_image + config.max_token_len,
+            max_tail=settings.max_language_tokens,
+            device=model.device,
+            dtype=model.dtype,
+        )
+        self._scheduler = Scheduler(self._pool, settings.max_waiting)
+        self._cost = StepCost()
+        self._generator = torch.Generator()
+        if settings.seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(settings.seed)
+        self._noise_shape = (config.action_horizon, config.action_dim)
+        self._fixed_noise = torch.randn(self._noise_shape, generator=self._generator) if settings.fixed_noise else None
+        with torch.inference_mode():
+            self._plan = model.plan(settings.denoise_steps, settings.accumulated_time)
+
+    def submit(self, request: LanguageRequest) -> None:
+        """Queue a request; it joins the next frame that has room.
+
+        Raises RequestError if it can never be served, its id is in use, or the queue is full.
+        """
+        self._scheduler.submit(request)
+
+    def cancel(self, request_id: int) -> bool:
+        """End a request; its last token (CANCELLED) comes with the next `frame` or `language`. False if unknown."""
+        return self._scheduler.cancel(request_id)
+
+    def drain(self, detail: str = "") -> list[Token]:
+        """End every request now and return their last tokens (CANCELLED)."""
+        return self._scheduler.drain(detail)
+
+    def frame(self, observation: Observation, deadline: float | None = None) -> Iterator[Output]:
+        """One frame: Actions, then Tokens until the next decode step would miss `deadline`, then FrameStats.
+
+        deadline: on the clock of `time.monotonic`; None decodes until `steps_per_frame` or until all is said.
+        Raises FrameError, after the last tokens of the requests that the failure ends.
+        """
+        started = time.monotonic()
+        yield from self._scheduler.end_cancelled()
+        joining = self._scheduler.admit()
+        slot = self._pool.take_slot()
+        stage = "prefill"
+        try:
+            with torch.inference_mode():
+                wants_hidden = any(not request.prompt for request in joining)
+                hidden = self._prefill(observation, slot, wants_hidden)
+                self._finish_device_work()
+                prefilled = time.monotonic()
+                stage = "denoise"
+                actions = self.model.denoise(self._noise(observation), slot, self._plan).cpu()
+                if not torch.isfinite(actions).all():
+                    raise FloatingPointError("the actions hold NaN or infinity")
+            chunk_ready = time.monotonic()
+            self._scheduler.join(slot, observation.stamp_ns, hidden)
+            yield Actions(actions, observation.stamp_ns)
+        except Exception as error:
+            yield from self._scheduler.reject(FinishReason.ERROR, f"{stage} failed: {error}")
+            raise FrameError(stage, error) from error
+        finally:
+            self._pool.release(slot)
+
+        decode_started = time.monotonic()
+        steps, tokens = yield from self._decode(deadline)
+        ended = time.monotonic()
+        yield self._stats(
+            started, ended, deadline,
+            prefill=prefilled - started,
+            denoise=chunk_ready - prefilled,
+            first_chunk_latency=chunk_ready - started,
+            decode=ended - decode_started,
+            decode_steps=steps,
+            tokens=tokens,
+            prefix_tokens=slot.prefix_length,
+        )
+
+    def language(self, deadline: float | None = None) -> Iterator[Token | FrameStats]:
+        """Like the second half of `frame`: goes on with the requests that run, where no observation can be used."""
+        started = time.monotonic()
+        steps, tokens = yield from self._decode(deadline)
+        ended = time.monotonic()
+        yield self._stats(started, ended, deadline, decode=ended - started, decode_steps=steps, tokens=tokens)
+
+    def warm_up(self) -> None:
+        """Run frames of the largest size, so that the first real one is like all others, then forget them.
+
+        Also learns what a decode step costs, alone and with every seat taken.
+        """
+        size = self.model.config.vision.image_size
+        observation = Observation(
+            images=torch.zeros(self.settings.cameras, size, size, 3, dtype=torch.uint8),
+            tokens=torch.zeros(self.model.config.max_token_len, dtype=torch.int64),
+        )
+        # The first round pays for what is allocated and compiled once; only the second says what a step costs.
+        for seats in (self.settings.max_requests, 1, self.settings.max_requests):
+            self._cost = StepCost() if seats == 1 else self._cost
+            for seat in range(seats):
+                self.submit(LanguageRequest(seat, prompt=(0,), max_tokens=8, end_tokens=()))
+            for _ in self.frame(observation):
+                pass
+        self.drain()
+
+    def _prefill(self, observation: Observation, slot: Slot, wants_hidden: bool) -> Tensor | None:
+        device = self.model.device
+        pixels = _to_pixels(observation.images.to(device, non_blocking=True))
+        x = self.model.embed_prefix(pixels, observation.tokens.to(device))
+        return self.model.backbone.prefill(x, slot, hidden="last" if wants_hidden else "none")
+
+    def _noise(self, observation: Observation) -> Tensor:
+        noise = observation.noise
+        if noise is None:
+            noise = self._fixed_noise
+        if noise is None:
+            noise = torch.randn(self._noise_shape, generator=self._generator)
+        return noise.to(self.model.device)
+
+    def _decode(self, deadline: float | None) -> Generator[Token, None, tuple[int, int]]:
+        """Batched steps over all running requests while there is time. Returns how many steps, how many tokens."""
+        most = self.settings.steps_per_frame
+        steps = tokens = 0
+        while True:
+            yield from self._scheduler.end_cancelled()
+            running = list(self._scheduler.running)
+            rows = sum(len(request.pending) for request in running)
+            late = deadline is not None and time.monotonic() + self._cost.estimate(rows) > deadline
+            if not running or late or steps == (math.inf if most is None else most):
+                return steps, tokens
+            began = time.monotonic()
+            try:
+                with torch.inference_mode():
+                    said = self._step(running)
+            except Exception as error:
+                yield from self._scheduler.finish(running, FinishReason.ERROR, f"decode failed: {error}")
+                raise FrameError("decode", error) from error
+            self._cost.learn(rows, time.monotonic() - began)
+            steps += 1
+            for request, token in zip(running, said):
+                if token.last:
+                    self._scheduler.retire(request)
+                tokens += 1
+                yield token
+
+    def _step(self, running: Sequence[RunningRequest]) -> list[Token]:
+        """One token for each running request, from one pass over the weights."""
+        asking = [request for request in running if request.pending]
+        logits = {}
+        if asking:
+            pending = torch.tensor([token for request in asking for token in request.pending], device=self.model.device)
+            batch = self.model.advance(pending, [request.continuation() for request in asking])
+            logits = dict(zip(map(id, asking), zip(batch, batch.argmax(-1).tolist())))
+        for request in running:
+            if id(request) not in logits:
+                first = self.model.backbone.logits(request.prefix_hidden)[0]
+                logits[id(request)] = (first, int(first.argmax()))
+        return [self._say(request, *logits[id(request)]) for request in running]
+
+    @staticmethod
+    def _say(request: RunningRequest, logits: Tensor, best: int) -> Token:
+        return request.say(best if request.request.temperature == 0 else request.sample(logits))
+
+    def _stats(self, started: float, ended: float, deadline: float | None, **measured: float) -> FrameStats:
+        return FrameStats(
+            total=ended - started,
+            slack=0.0 if deadline is None else deadline - ended,
+            active_requests=len(self._scheduler.running),
+            waiting_requests=self._scheduler.waiting,
+            slots_used=self._pool.slots_used,
+            slots_total=self._pool.slots_total,
+            **measured,
+        )
+
+    def _finish_device_work(self) -> None:
+        """Make the clock's next reading include what a GPU still has queued."""
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
+
+
+def _to_pixels(images: Tensor) -> Tensor:
+    """uint8 [C, S, S, 3] -> float32 [C, 3, S, S] in [-1, 1]; float images are that already."""
+    if images.dtype == torch.uint8:
+        return images.permute(0, 3, 1, 2).float().div_(255.0).mul_(2.0).sub_(1.0)
+    return images

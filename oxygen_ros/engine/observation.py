@@ -1,0 +1,23 @@
+"""What the engine is given for one frame, in model units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One moment of the robot.
+
+    images: the present cameras in the model's order, uint8 [C, S, S, 3] RGB or float32 [C, 3, S, S] in [-1, 1].
+    tokens: the action prompt, int64 [T], without padding.
+    stamp_ns: when it was seen; the engine only hands it on to what it answers from this observation.
+    noise: [H, A] at flow time 1, or None to draw it.
+    """
+
+    images: Tensor
+    tokens: Tensor
+    stamp_ns: int = 0
+    noise: Tensor | None = None
