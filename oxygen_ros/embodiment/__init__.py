@@ -1,0 +1,1 @@
+"""Between robot units and model units: pictures, prompt, state and actions. NumPy only: no ROS, no torch."""

@@ -1,0 +1,152 @@
+"""One observation into model input and one action chunk out of it: the glue that the node and the replay share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .errors import InputError
+from .images import rotate
+from .letterbox import resize_with_pad, resize_with_pad_lerobot
+from .normalization import Normalizer, Statistics
+from .prompt import build_prompt, clean_text, encode_prompt
+from .robot import Robot
+from .tokenizer import Tokenizer
+
+RESIZES = {"openpi": resize_with_pad, "lerobot": resize_with_pad_lerobot}
+
+LANGUAGE_PROMPTS = {
+    "ask": "\nQuestion: {text}\nAnswer: ",
+    "remember": "\nDescribe the scene: ",
+    "subtask": "\nSubtask: ",
+}
+"""What a language request appends to the prefix of its frame; {text} is the request's own, cleaned."""
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """images: uint8 [C, S, S, 3] (resize "openpi"; the model sees x / 255 * 2 - 1) or float32 [C, 3, S, S] in [-1, 1] ("lerobot"),
+    present cameras only. cameras: their names, in model order. tokens: int64 [T], begin-of-sequence first, unpadded.
+    state: float64 [D], model units before normalisation. warnings: lines for the operator."""
+
+    images: np.ndarray
+    cameras: list[str]
+    tokens: np.ndarray
+    state: np.ndarray
+    warnings: list[str] = field(default_factory=list)
+
+
+class Pipeline:
+    """For one robot and one checkpoint.
+
+    statistics: "state" and "actions" -> Statistics, or the mapping of measures that `checkpoint` reads.
+    normalization: one of normalization.RULES for both, or a mapping with "state" and "actions".
+    resize: a key of RESIZES. action_dim: A, the width of the model's actions, padding included.
+    padded_state_dim: width to which the normalised state is zero-padded before it is written into the prompt, as LeRobot 0.4.4
+    did; None (everyone else) writes the real dimensions only.
+    Raises InputError, at construction, where robot, statistics and model do not fit each other.
+    """
+
+    def __init__(
+        self,
+        robot: Robot,
+        statistics: Mapping[str, Statistics | Mapping[str, np.ndarray]],
+        normalization: str | Mapping[str, str],
+        tokenizer: Tokenizer,
+        *,
+        image_size: int = 224,
+        resize: str = "openpi",
+        action_dim: int = 32,
+        max_tokens: int = 200,
+        padded_state_dim: int | None = None,
+        language_prompts: Mapping[str, str] = LANGUAGE_PROMPTS,
+    ):
+        if resize not in RESIZES:
+            raise InputError("resize rule", repr(resize), f"one of {', '.join(RESIZES)}")
+        if robot.action_dim > action_dim:
+            raise InputError(f"actions of {robot.name}", f"{robot.action_dim} dimensions", f"at most the model's {action_dim}")
+        self.robot, self.tokenizer = robot, tokenizer
+        self.image_size, self.action_dim, self.max_tokens = image_size, action_dim, max_tokens
+        self._resize, self._padded_state_dim = RESIZES[resize], padded_state_dim
+        self._language_prompts = language_prompts
+        self._state, self._actions = (
+            Normalizer(
+                normalization if isinstance(normalization, str) else normalization[feature],
+                _statistics(statistics.get(feature)),
+                width,
+                feature,
+            )
+            for feature, width in (("state", robot.state_dim), ("actions", robot.action_dim))
+        )
+
+    def observe(self, images: Mapping[str, np.ndarray], state: np.ndarray, task: str) -> ModelInput:
+        """images: by the robot's camera name, uint8 [H, W, 3] RGB, any size; a camera without a picture is left out.
+        state: [state_dim], robot units. Raises InputError for a missing required camera, a bad picture or state, a blank task.
+        """
+        state = np.asarray(state, np.float64)
+        model_state = self.robot.to_model_state(state)
+        if not np.isfinite(model_state).all():
+            bad = [name for name, value in zip(self.robot.joints, model_state) if not np.isfinite(value)]
+            raise InputError("state", f"no finite {', '.join(bad)}", "finite numbers")
+        pixels, cameras = self._pixels(images)
+        tokens, shortened = encode_prompt(self.tokenizer, self._prompt(task, model_state), self.max_tokens)
+        warnings = self.robot.range_warnings(state) + ([shortened] if shortened else [])
+        return ModelInput(pixels, cameras, np.array(tokens, np.int64), model_state, warnings)
+
+    def act(self, model_actions: np.ndarray, model_state: np.ndarray) -> np.ndarray:
+        """Model output [H, A] -> float32 [H, robot action_dim] in robot units. model_state: ModelInput.state."""
+        return self.robot.to_robot_actions(self._actions.unnormalize(model_actions), model_state).astype(np.float32)
+
+    def model_actions(self, robot_actions: np.ndarray, model_state: np.ndarray) -> np.ndarray:
+        """The inverse of `act`: robot units [H, robot action_dim] -> float32 [H, A], normalised, padded with 0, relative to
+        `model_state` where the model gives deltas. Real-time chunking passes the state of the new observation."""
+        normalized = self._actions.normalize(self.robot.to_model_actions(robot_actions, model_state))
+        padded = np.zeros((*normalized.shape[:-1], self.action_dim), np.float32)
+        padded[..., : normalized.shape[-1]] = normalized
+        return padded
+
+    def language_prompt(self, task: str, text: str = "", max_tokens: int | None = None) -> np.ndarray:
+        """int64 ids that a language request appends to its frame's prefix, so without begin-of-sequence.
+
+        task: a key of the language prompts. Raises InputError for an unknown task, a blank text where the prompt needs one,
+        or more than `max_tokens`.
+        """
+        if task not in self._language_prompts:
+            raise InputError("language task", repr(task), f"one of {', '.join(self._language_prompts)}")
+        prompt = self._language_prompts[task]
+        if "{text}" in prompt:
+            prompt = prompt.replace("{text}", clean_text(text))
+        ids = self.tokenizer.encode(prompt)
+        if max_tokens is not None and len(ids) > max_tokens:
+            raise InputError(f"{task} request", f"{len(ids)} tokens", f"at most {max_tokens}", "ask more briefly")
+        return np.array(ids, np.int64)
+
+    def _prompt(self, task: str, model_state: np.ndarray):
+        written = self._state.normalize(model_state)
+        if self._padded_state_dim is not None:
+            written = np.pad(written, (0, self._padded_state_dim - len(written)))
+        return build_prompt(self.robot.prompt, task, written)
+
+    def _pixels(self, images: Mapping[str, np.ndarray]) -> tuple[np.ndarray, list[str]]:
+        known = [camera.name for camera in self.robot.cameras]
+        if strangers := [name for name in images if name not in known]:
+            raise InputError("cameras", ", ".join(strangers), f"names among {', '.join(known)}")
+        if missing := [c.name for c in self.robot.cameras if c.required and c.name not in images]:
+            raise InputError("cameras", f"no picture of {', '.join(missing)}", "one of each required camera")
+        present = [camera for camera in self.robot.cameras if camera.name in images]
+        if not present:
+            raise InputError("cameras", "no picture at all", f"at least one of {', '.join(known)}")
+        for camera in present:
+            image = images[camera.name]
+            if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
+                raise InputError(f"picture of {camera.name}", f"{image.dtype} {list(image.shape)}", "uint8 [H, W, 3]")
+        squares = [self._resize(rotate(images[camera.name], camera.rotation), self.image_size) for camera in present]
+        return np.stack(squares), [camera.name for camera in present]
+
+
+def _statistics(measures: Statistics | Mapping[str, np.ndarray] | None) -> Statistics:
+    if isinstance(measures, Statistics):
+        return measures
+    return Statistics(**(measures or {}))

@@ -1,0 +1,133 @@
+"""Text to token ids and back, from a local SentencePiece or Hugging Face file. Nothing here ever opens a socket."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from .errors import InputError
+
+FILES = ("tokenizer.model", "paligemma_tokenizer.model", "tokenizer.json")
+"""Names looked for in a folder, in this order."""
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class Tokenizer:
+    """encode(text) -> ids without begin or end of sequence; decode(ids) -> text, control pieces and unknown ids giving none.
+
+    bos, eos, pad: ids of the control pieces. vocab_size: number of pieces.
+    """
+
+    def __init__(self, encode: Callable[[str], list[int]], decode: Callable[[list[int]], str], *, bos: int, eos: int, pad: int, vocab_size: int):
+        self._encode, self._decode = encode, decode
+        self.bos, self.eos, self.pad, self.vocab_size = bos, eos, pad, vocab_size
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """From a file, or from the first of FILES in a folder. Raises InputError if there is none or it cannot be read."""
+        path = Path(path)
+        candidates = [path / name for name in FILES] if path.is_dir() else [path]
+        file = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if file is None:
+            looked_for = " or ".join(FILES)
+            raise InputError("tokenizer", f"none at {path.absolute()}", looked_for, "copy the checkpoint's tokenizer file there")
+        return _load_huggingface(file) if file.suffix == ".json" else _load_sentencepiece(file)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of the text alone; text that spells a control piece is text."""
+        return self._encode(text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of all ids at once; a byte that belongs to no whole character is U+FFFD."""
+        return self._decode([int(i) for i in ids if 0 <= i < self.vocab_size])
+
+
+class StreamingDecoder:
+    """Text as tokens come: the deltas, with `flush()` at the end, concatenate to `tokenizer.decode` of all ids.
+
+    What the next token may still change, the bytes of an unfinished character, is held back.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer, self._ids, self._given = tokenizer, [], 0
+
+    def push(self, token_id: int) -> str:
+        """The text that this token completes, often one word, sometimes nothing."""
+        self._ids.append(token_id)
+        return self._give(self._tokenizer.decode(self._ids).rstrip("\ufffd"))
+
+    def flush(self) -> str:
+        """The rest: nothing, or one U+FFFD for each byte of a character that never ended."""
+        return self._give(self._tokenizer.decode(self._ids))
+
+    def _give(self, text: str) -> str:
+        delta, self._given = text[self._given :], max(self._given, len(text))
+        return delta
+
+
+def _load_sentencepiece(file: Path) -> Tokenizer:
+    from sentencepiece import SentencePieceProcessor
+
+    model = file.read_bytes()
+    try:
+        processor = SentencePieceProcessor(model_proto=model)
+        size = processor.get_piece_size()
+    except (RuntimeError, OSError) as error:
+        raise InputError(f"tokenizer {file}", f"{len(model)} bytes", "a SentencePiece model", str(error)) from error
+    return Tokenizer(processor.encode, processor.decode, vocab_size=size,
+                     bos=processor.bos_id(), eos=processor.eos_id(), pad=max(0, processor.pad_id()))
+
+
+def _load_huggingface(file: Path) -> Tokenizer:
+    from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+    try:
+        inner = HuggingFaceTokenizer.from_file(str(file))
+    except Exception as error:  # the library raises bare Exception
+        raise InputError(f"tokenizer {file}", f"{file.stat().st_size} bytes", "a Hugging Face tokenizer.json", str(error)) from error
+    inner.no_truncation()
+    inner.no_padding()
+    inner.encode_special_tokens = True  # an instruction that spells "<eos>" must not end the prompt
+
+    def control(*spellings: str) -> int:
+        ids = (inner.token_to_id(spelling) for spelling in spellings)
+        found = next((i for i in ids if i is not None), None)
+        if found is None:
+            raise InputError(f"tokenizer {file}", f"no {spellings[0]} piece", " or ".join(spellings))
+        return found
+
+    silent = {i for i, token in inner.get_added_tokens_decoder().items() if token.special}
+
+    def decode(ids: list[int]) -> str:
+        pieces = [piece for i in ids if i not in silent and (piece := inner.id_to_token(i)) is not None]
+        pieces = _join_bytes(pieces)
+        return inner.decoder.decode(pieces) if inner.decoder else "".join(pieces)
+
+    return Tokenizer(lambda text: inner.encode(text, add_special_tokens=False).ids, decode,
+                     bos=control("<bos>", "<s>"), eos=control("<eos>", "</s>"), pad=control("<pad>", "<unk>"),
+                     vocab_size=inner.get_vocab_size())
+
+
+def _join_bytes(pieces: Sequence[str]) -> list[str]:
+    """Runs of byte pieces as text. The library's own decoder gives up a whole run, finished characters included, for one
+    unfinished character at its end; text already given out would change."""
+    joined, run = [], bytearray()
+    for piece in (*pieces, ""):
+        if byte := _BYTE_PIECE.fullmatch(piece):
+            run.append(int(byte[1], 16))
+            continue
+        if run:
+            joined.append(_utf8(bytes(run)))
+            run.clear()
+        joined.append(piece)
+    return joined[:-1]
+
+
+def _utf8(data: bytes) -> str:
+    # One U+FFFD for each byte, as SentencePiece does; Python's "replace" gives one for several.
+    return data.decode("utf-8", "surrogateescape").translate(_ESCAPED)
+
+
+_ESCAPED = {0xDC00 + byte: "\ufffd" for byte in range(0x80, 0x100)}
