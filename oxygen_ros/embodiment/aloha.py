@@ -64,7 +64,14 @@ def _angle_to_finger(angle):
     return reach + np.sqrt(reach**2 + _ROD**2 - _CRANK**2)
 
 
-_ARM = ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate")
+_ARM = {  # rad, the joint limits of a ViperX 300 6DOF
+    "waist": [-3.14158, 3.14158],
+    "shoulder": [-1.85005, 1.25664],
+    "elbow": [-1.76278, 1.6057],
+    "forearm_roll": [-3.14158, 3.14158],
+    "wrist_angle": [-1.8675, 2.23402],
+    "wrist_rotate": [-3.14158, 3.14158],
+}
 _SIDES = ("left", "right")
 
 ALOHA = {
@@ -84,6 +91,7 @@ ALOHA = {
     "grippers": {
         f"{side}_gripper": {"closed": FINGER_CLOSED, "open": FINGER_OPEN, "convention": "aloha_finger"} for side in _SIDES
     },
+    "limits": {f"{side}_{joint}": limits for side in _SIDES for joint, limits in _ARM.items()},
 }
 """Robot units: radians, and metres of finger position."""
 

@@ -76,6 +76,8 @@ def _load_sentencepiece(file: Path) -> Tokenizer:
         size = processor.get_piece_size()
     except (RuntimeError, OSError) as error:
         raise InputError(f"tokenizer {file}", f"{len(model)} bytes", "a SentencePiece model", str(error)) from error
+    if size == 0:  # an empty file is no error to the library
+        raise InputError(f"tokenizer {file}", f"{len(model)} bytes without a piece", "a SentencePiece model")
     return Tokenizer(processor.encode, processor.decode, vocab_size=size,
                      bos=processor.bos_id(), eos=processor.eos_id(), pad=max(0, processor.pad_id()))
 

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+from oxygen_ros.embodiment.errors import InputError
+from oxygen_ros.embodiment.joints import JointBuffer, pair, read_state
+
+WANTED = ["joint1", "joint2", "joint3", "joint4", "gripper"]
+NAMES, POSITIONS = ["joint2", "joint3", "joint1", "joint4", "gripper", "extra"], [2, 3, 1, 4, 5, 9]
+
+
+def test_order_is_by_name_and_extras_are_ignored():
+    assert read_state(WANTED, pair(NAMES, POSITIONS)).tolist() == [1, 2, 3, 4, 5]
+
+
+def test_missing_joints_are_listed_exactly():
+    with pytest.raises(InputError) as error:
+        read_state(WANTED, {"joint2": 1.0, "joint4": 1.0, "extra": 1.0})
+    assert error.value.found == "no joint1, joint3, gripper"
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_not_finite_is_named(bad):
+    with pytest.raises(InputError, match=f"joint3 = {bad}"):
+        read_state(WANTED, pair(NAMES, [2, bad, 1, 4, 5, 9]))
+    assert read_state(WANTED, pair(NAMES, [2, 3, 1, 4, 5, bad])).tolist() == [1, 2, 3, 4, 5]
+
+
+def test_lengths_that_differ_and_names_given_twice_are_refused():
+    with pytest.raises(InputError, match="6 names and 0 positions"):
+        pair(NAMES, [])
+    with pytest.raises(InputError, match="joint1 more than once"):
+        pair(["joint1", "joint2", "joint1"], [1, 2, 3])
+
+
+def test_parts_of_a_robot_add_up_each_with_its_own_stamps():
+    buffer = JointBuffer(WANTED)
+    buffer.update(["joint4", "joint2", "joint1", "joint3"], [4, 2, 1, 3], stamp_ns=100, receipt_ns=7)
+    assert buffer.oldest_receipt_ns() is None
+    with pytest.raises(InputError) as error:
+        buffer.state()
+    assert error.value.found == "no gripper"
+
+    buffer.update(["gripper"], [5], stamp_ns=90, receipt_ns=8)
+    values, stamp = buffer.state()
+    assert (values.tolist(), stamp, buffer.oldest_receipt_ns()) == ([1, 2, 3, 4, 5], 90, 7)
+
+    buffer.update(["gripper", "wheel"], [6, 0], stamp_ns=300, receipt_ns=9)
+    values, stamp = buffer.state(["gripper", "joint1"])
+    assert (values.tolist(), stamp) == ([6, 1], 100)
+
+
+def test_a_bad_message_changes_nothing():
+    buffer = JointBuffer(["a", "b"])
+    buffer.update(["a", "b"], [1, 2], stamp_ns=1)
+    for names, positions in ((["a", "b"], [9, np.nan]), (["a", "b"], [9])):
+        with pytest.raises(InputError):
+            buffer.update(names, positions, stamp_ns=2)
+    values, stamp = buffer.state()
+    assert (values.tolist(), stamp) == ([1, 2], 1)
+    buffer.clear()
+    with pytest.raises(InputError, match="no a, b"):
+        buffer.state()
