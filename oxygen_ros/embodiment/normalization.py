@@ -9,8 +9,8 @@ import numpy as np
 from .errors import InputError
 
 _NEEDS = {
-    "quantiles": ("q01", "q99"),
-    "zscore": ("mean", "std"),
+    "openpi_quantile": ("q01", "q99"),
+    "openpi_zscore": ("mean", "std"),
     "lerobot_quantiles": ("q01", "q99"),
     "lerobot_mean_std": ("mean", "std"),
     "identity": (),
@@ -43,9 +43,9 @@ class Normalizer:
         low, high = (_measure(statistics, measure, width, feature) for measure in _NEEDS[rule]) if _NEEDS[rule] else (0.0, 1.0)
         # Every rule is y = (x - centre) / spread, up to an offset of 1 and a factor of 2 in the quantile rules.
         # The four differ in how a spread of zero is avoided.
-        if rule == "quantiles":
+        if rule == "openpi_quantile":
             self._forward_spread = self._inverse_spread = high - low + 1e-6
-        elif rule == "zscore":
+        elif rule == "openpi_zscore":
             self._forward_spread = self._inverse_spread = high + 1e-6
         elif rule == "lerobot_quantiles":
             self._forward_spread = self._inverse_spread = np.where(high == low, 1e-8, high - low)
@@ -53,7 +53,7 @@ class Normalizer:
             self._forward_spread, self._inverse_spread = high + 1e-8, high
         else:
             self._forward_spread = self._inverse_spread = high
-        self._centre, self._quantile = low, rule.endswith("quantiles")
+        self._centre, self._quantile = low, "quantile" in rule
 
     def normalize(self, values: np.ndarray) -> np.ndarray:
         """Robot scale [..., width] -> model scale [..., width], float64."""

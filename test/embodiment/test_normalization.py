@@ -5,13 +5,13 @@ from oxygen_ros.embodiment.normalization import RULES, Normalizer, Statistics
 
 
 def statistics(recorded, source, feature):
-    if source == "quantiles":
+    if source == "openpi_quantile":
         return Statistics(**recorded["openpi_statistics"][feature])
     prefix = {"state": "observation.state", "actions": "action"}[feature]
     return Statistics(*(recorded["lerobot_statistics"][f"{prefix}.{m}"] for m in ("mean", "std", "q01", "q99")))
 
 
-@pytest.mark.parametrize("rule, name", [("quantiles", "openpi"), ("lerobot_quantiles", "lerobot")])
+@pytest.mark.parametrize("rule, name", [("openpi_quantile", "openpi"), ("lerobot_quantiles", "lerobot")])
 def test_recorded_state_and_actions(recorded, rule, name):
     tensors = recorded["tensors"]
     state = Normalizer(rule, statistics(recorded, rule, "state"), 5, "state").normalize(tensors["raw_state"])
@@ -21,8 +21,8 @@ def test_recorded_state_and_actions(recorded, rule, name):
 
 
 @pytest.mark.parametrize("rule, expected, back", [
-    ("quantiles", 2 * 3 / (4 + 1e-6) - 1, (0.5 + 1) / 2 * (4 + 1e-6) + 1),
-    ("zscore", (4 - 2) / (0.5 + 1e-6), 0.5 * (0.5 + 1e-6) + 2),
+    ("openpi_quantile", 2 * 3 / (4 + 1e-6) - 1, (0.5 + 1) / 2 * (4 + 1e-6) + 1),
+    ("openpi_zscore", (4 - 2) / (0.5 + 1e-6), 0.5 * (0.5 + 1e-6) + 2),
     ("lerobot_quantiles", 2 * 3 / 4 - 1, (0.5 + 1) * 4 / 2 + 1),
     ("lerobot_mean_std", (4 - 2) / (0.5 + 1e-8), 0.5 * 0.5 + 2),
     ("identity", 4, 0.5),
@@ -41,7 +41,7 @@ def test_there_and_back(rule):
     np.testing.assert_allclose(normalizer.unnormalize(normalizer.normalize(values)), values, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("rule, value", [("quantiles", 2 * 0.5 / 1e-6 - 1), ("lerobot_quantiles", 2 * 0.5 / 1e-8 - 1)])
+@pytest.mark.parametrize("rule, value", [("openpi_quantile", 2 * 0.5 / 1e-6 - 1), ("lerobot_quantiles", 2 * 0.5 / 1e-8 - 1)])
 def test_a_dimension_that_never_moved_divides_by_the_epsilon(rule, value):
     normalizer = Normalizer(rule, Statistics(q01=[1.0], q99=[1.0]), 1, "state")
     assert normalizer.normalize(np.array([1.5]))[0] == pytest.approx(value)
@@ -63,7 +63,7 @@ def test_wider_statistics_are_cut_and_padded_values_pass_through():
 ])
 def test_statistics_that_do_not_fit_are_refused_at_once(measures, words):
     with pytest.raises(InputError) as error:
-        Normalizer("quantiles", Statistics(**measures), 7, "actions")
+        Normalizer("openpi_quantile", Statistics(**measures), 7, "actions")
     assert all(word in str(error.value) for word in words)
 
 

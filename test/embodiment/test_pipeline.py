@@ -23,13 +23,13 @@ def pictures_of(known):
 @pytest.fixture
 def aloha(recorded, tokenizer):
     """ALOHA in openpi's units with its recorded statistics."""
-    return Pipeline(robot("aloha_openpi"), recorded["robots"]["aloha_pi05"]["norm_stats"], "quantiles", tokenizer, image_size=28)
+    return Pipeline(robot("aloha_openpi"), recorded["robots"]["aloha_pi05"]["norm_stats"], "openpi_quantile", tokenizer, image_size=28)
 
 
 @pytest.mark.parametrize("case, name", CASES.items())
 def test_openpi_s_whole_transform(recorded, tokenizer, case, name):
     case, known = recorded["robots"][case], robot(name)
-    pipeline = Pipeline(known, case["norm_stats"], "quantiles", tokenizer, image_size=28)
+    pipeline = Pipeline(known, case["norm_stats"], "openpi_quantile", tokenizer, image_size=28)
     state = np.concatenate(list(case["raw_state"].values()))
     observed = pipeline.observe(pictures_of(known), state, case["task"])
 
@@ -107,7 +107,7 @@ def test_pictures_that_do_not_fit(aloha, change, words):
 def test_a_camera_mounted_upside_down_is_turned_before_it_is_letterboxed(recorded, tokenizer):
     known = robot("aloha_openpi")
     turned = replace(known, cameras=(replace(known.cameras[0], rotation=90), *known.cameras[1:]))
-    pipeline = Pipeline(turned, recorded["robots"]["aloha_pi05"]["norm_stats"], "quantiles", tokenizer, image_size=28)
+    pipeline = Pipeline(turned, recorded["robots"]["aloha_pi05"]["norm_stats"], "openpi_quantile", tokenizer, image_size=28)
     observed = pipeline.observe({"cam_high": PICTURES["cam_high"]}, np.zeros(14), "go")
     assert np.array_equal(observed.images[0], resize_with_pad(np.rot90(PICTURES["cam_high"], -1), 28))
 
@@ -147,14 +147,14 @@ def test_statistics_are_checked_when_the_pipeline_is_built(recorded, tokenizer):
     measures = recorded["robots"]["aloha_pi05"]["norm_stats"]
     short = {**measures, "actions": {key: value[:6] for key, value in measures["actions"].items()}}
     with pytest.raises(InputError, match="actions: found 6 dimensions .*expected 14"):
-        Pipeline(robot("aloha"), short, "quantiles", tokenizer)
+        Pipeline(robot("aloha"), short, "openpi_quantile", tokenizer)
     with pytest.raises(InputError, match="state: found no q01"):
-        Pipeline(robot("aloha"), {"actions": measures["actions"]}, "quantiles", tokenizer)
+        Pipeline(robot("aloha"), {"actions": measures["actions"]}, "openpi_quantile", tokenizer)
     with pytest.raises(InputError, match="14 dimensions, expected at most the model's 8"):
-        Pipeline(robot("aloha"), measures, "quantiles", tokenizer, action_dim=8)
+        Pipeline(robot("aloha"), measures, "openpi_quantile", tokenizer, action_dim=8)
     with pytest.raises(InputError, match="'nearest'"):
-        Pipeline(robot("aloha"), measures, "quantiles", tokenizer, resize="nearest")
-    mixed = Pipeline(robot("aloha"), measures, {"state": "quantiles", "actions": "identity"}, tokenizer)
+        Pipeline(robot("aloha"), measures, "openpi_quantile", tokenizer, resize="nearest")
+    mixed = Pipeline(robot("aloha"), measures, {"state": "openpi_quantile", "actions": "identity"}, tokenizer)
     assert mixed.act(np.full((1, 32), 0.25), np.zeros(14))[0, 0] == 0.25
 
 

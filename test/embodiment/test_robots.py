@@ -15,10 +15,10 @@ def test_openpi_s_transforms(recorded, case, name):
     np.testing.assert_allclose(state, case["state_after_robot_transform"], rtol=0, atol=1e-9)
 
     statistics = {feature: Statistics(**measures) for feature, measures in case["norm_stats"].items()}
-    normalized = Normalizer("quantiles", statistics["state"], known.state_dim, "state").normalize(state)
+    normalized = Normalizer("openpi_quantile", statistics["state"], known.state_dim, "state").normalize(state)
     np.testing.assert_allclose(normalized, case["state_normalized_padded"][: known.state_dim], rtol=0, atol=1e-9)
 
-    normalizer = Normalizer("quantiles", statistics["actions"], known.action_dim, "actions")
+    normalizer = Normalizer("openpi_quantile", statistics["actions"], known.action_dim, "actions")
     actions = known.to_robot_actions(normalizer.unnormalize(np.array(case["model_actions"])), state)
     np.testing.assert_allclose(actions, case["final_actions"], rtol=0, atol=1e-9)
     assert [slot for slot, given in case["image_mask"].items() if not given] == ["right_wrist_0_rgb"]
