@@ -1,16 +1,16 @@
 """A scripted demonstrator: the right hand lifts the cube and gives it to the left.
 
 It knows where the cube is, plans waypoints for both hands, leads them there in the end-effector task and returns the
-joint targets that this took. `demonstrate` plans, `succeeds` tries it on the joint-controlled robot.
+joint targets that this took. `demonstrate` plans, `replay` tries it on the joint-controlled robot.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from . import world
-from .hands import Hand, Hands
+from .hands import Hand, Hands, heading
 
 # What the expert does, and from when [s].
 _REACH, _GRASP, _LIFT, _MEET, _RELEASE, _END = 0.0, 2.4, 3.2, 4.4, 6.0, 8.0
@@ -40,8 +40,17 @@ class Demonstration:
     phases: list[str]
 
 
+@dataclass(frozen=True)
+class Trial:
+    """states: [steps, 14] joint positions, each read just before the target of its step.
+    succeeded: at the end the left gripper has the cube, off the table and let go by the right."""
+
+    states: np.ndarray
+    succeeded: bool
+
+
 def demonstrate(seed: int) -> Demonstration:
-    """The expert's joint targets for the cube of this seed. Deterministic; ask `succeeds` whether they work."""
+    """The expert's joint targets for the cube of this seed. Deterministic; `replay` tells whether they work."""
     hands = Hands()
     hands.reset(seed)
     randomness = np.random.default_rng(seed)  # not the generator that placed the cube: the meeting is independent of it
@@ -57,23 +66,25 @@ def demonstrate(seed: int) -> Demonstration:
     return Demonstration(np.array(targets), phases)
 
 
-def succeeds(demonstration: Demonstration, seed: int) -> bool:
-    """Replay the joint targets: at the end, does the left gripper have the cube, off the table and let go by the right?"""
+def replay(demonstration: Demonstration, seed: int) -> Trial:
+    """Try the joint targets on the joint-controlled robot, with the cube of this seed. No picture is rendered."""
     trial = world.World()
     trial.reset(seed)
+    states = []
     for targets in demonstration.targets:
+        states.append(trial.positions)
         trial.step(targets)
-    return trial.reward == world.TASK_REWARD and "right" not in trial.contacts
+    return Trial(np.array(states), trial.reward == world.TASK_REWARD and "right" not in trial.contacts)
 
 
 def _plan(cube: np.ndarray, meeting: np.ndarray, left: Hand, right: Hand) -> tuple[list[Waypoint], list[Waypoint]]:
     """The paths of the left and of the right hand, from where they rest."""
 
-    def giving(position, opening):
-        return Hand(tuple(position), 0.0, _DOWN, opening)
+    def giving(position, opening, yaw=0.0):
+        return Hand(tuple(position), pitch=_DOWN, yaw=yaw, opening=opening)
 
     def taking(position, opening):
-        return Hand(tuple(position), _SIDEWAYS, 0.0, opening)
+        return Hand(tuple(position), roll=_SIDEWAYS, opening=opening)
 
     above = np.array((0.0, 0.0, 0.1))
     outwards = np.array((0.1, 0.0, 0.0))  # towards the right arm
@@ -89,7 +100,8 @@ def _plan(cube: np.ndarray, meeting: np.ndarray, left: Hand, right: Hand) -> tup
         ],
         [
             Waypoint(_REACH, right),
-            Waypoint(_GRASP - 0.8, giving(cube + above, _OPEN)),
+            # The wrist bends through straight on the way down; turned out of the arm's plane, it would spin there.
+            Waypoint(_GRASP - 0.8, giving(cube + above, _OPEN, heading("right", cube))),
             Waypoint(_GRASP, giving(cube, _OPEN)),
             Waypoint(_LIFT - 0.2, giving(cube, _CLOSED)),
             Waypoint(_LIFT, giving(cube, _CLOSED)),
@@ -111,8 +123,8 @@ def _at(path: list[Waypoint], now: float) -> Hand:
     s = (now - a.seconds) / (b.seconds - a.seconds)
     s = s**3 * (10 - 15 * s + 6 * s * s)
 
-    def blend(x, y):
-        return (1 - s) * np.asarray(x) + s * np.asarray(y)
+    return Hand(**{field.name: _blend(getattr(a.hand, field.name), getattr(b.hand, field.name), s) for field in fields(Hand)})
 
-    return Hand(tuple(blend(a.hand.position, b.hand.position)), blend(a.hand.roll, b.hand.roll),
-                blend(a.hand.pitch, b.hand.pitch), blend(a.hand.opening, b.hand.opening))
+
+def _blend(a, b, s: float):
+    return tuple((1 - s) * np.array(a) + s * np.array(b)) if isinstance(a, tuple) else (1 - s) * a + s * b

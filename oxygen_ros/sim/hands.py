@@ -13,6 +13,7 @@ import numpy as np
 from . import robot, world
 
 _SIDES = ("left", "right")
+_BASE_X, _BASE_Y = {"left": -0.469, "right": 0.469}, 0.5  # of the arms' first joints: vx300s_left.xml, vx300s_right.xml
 # The model's own weld (0.25) lags by centimetres for a second; this one arrives, and still yields to contact.
 _WELD_IMPEDANCE = 0.99
 
@@ -24,13 +25,21 @@ class Hand:
     position: [3] point between the fingers, 17 mm behind their tips, m, world frame.
     roll: about the direction the gripper points in; 0 puts the fingers side by side, pi/2 one above the other, rad.
     pitch: downwards from the horizontal, rad.
+    yaw: about the vertical; at 0 the grippers point at each other along x, rad.
     opening: 0 closed, 1 open.
     """
 
     position: tuple[float, float, float]
     roll: float = 0.0
     pitch: float = 0.0
+    yaw: float = 0.0
     opening: float = 0.0
+
+
+def heading(side: str, position: np.ndarray) -> float:
+    """The yaw at which a hand at this position lies in the plane of its arm, its forearm and wrist unrolled, rad."""
+    x, y = (np.asarray(position)[:2] - (_BASE_X[side], _BASE_Y)) * _forward(side)
+    return float(np.arctan2(y, x))
 
 
 class Hands:
@@ -59,7 +68,7 @@ class Hands:
         """The target of a side ("left" or "right") as it stands after `reset`, closed."""
         index = _SIDES.index(side)
         w, _, y, _ = self._data.mocap_quat[index]
-        return Hand(tuple(self._data.mocap_pos[index]), 0.0, _forward(side) * 2 * np.arctan2(y, w), 0.0)
+        return Hand(tuple(self._data.mocap_pos[index]), pitch=_forward(side) * 2 * np.arctan2(y, w))
 
     def step(self, left: Hand, right: Hand) -> np.ndarray:
         """Lead both hands for one period. Returns [14] joint targets (robot units) that repeat it on the real joints:
@@ -89,9 +98,11 @@ def _forward(side: str) -> int:
 
 
 def _attitude(side: str, hand: Hand) -> np.ndarray:
-    """[4] quaternion (w, x, y, z): roll about the gripper's own axis, then pitch. Both targets are unturned at rest."""
-    roll, pitch, out = np.zeros(4), np.zeros(4), np.zeros(4)
-    mujoco.mju_axisAngle2Quat(roll, (1, 0, 0), hand.roll)
-    mujoco.mju_axisAngle2Quat(pitch, (0, 1, 0), _forward(side) * hand.pitch)
-    mujoco.mju_mulQuat(out, pitch, roll)
-    return out
+    """[4] quaternion (w, x, y, z): roll, then pitch, then yaw. A target of either side at (1, 0, 0, 0) is level."""
+    attitude = np.array((1.0, 0.0, 0.0, 0.0))
+    turns = (((1, 0, 0), hand.roll), ((0, 1, 0), _forward(side) * hand.pitch), ((0, 0, 1), hand.yaw))
+    for axis, angle in turns:
+        turn = np.zeros(4)
+        mujoco.mju_axisAngle2Quat(turn, axis, angle)
+        mujoco.mju_mulQuat(attitude, turn, attitude.copy())
+    return attitude

@@ -95,7 +95,7 @@ def _successful(seed: int, report: Callable[[str], None]) -> Iterator[tuple[int,
     failures = 0
     while failures < _FAILURES_ALLOWED:
         demonstration = expert.demonstrate(seed)
-        if expert.succeeds(demonstration, seed):
+        if expert.replay(demonstration, seed).succeeded:
             failures = 0
             yield seed, demonstration
         else:
