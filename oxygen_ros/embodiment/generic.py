@@ -71,15 +71,15 @@ def from_dict(description: Mapping[str, Any]) -> Robot:
 
     state_units: dict[str, UnitMap] = {name: FLIP for name in _subset(d.flip, known, "flip")}
     action_units = dict(state_units)
-    limits = _ranges(d.limits, set(joints), "limits")
+    gripper_ranges = {}
     for name, value in _mapping(d.grippers, known, "grippers").items():
         gripper = _gripper(value, f"grippers.{name}")
         state_units[name], action_units[name] = _gripper_units(gripper)
-        if name in joints:
-            limits.setdefault(name, (min(gripper.closed, gripper.open), max(gripper.closed, gripper.open)))
+        gripper_ranges[name] = tuple(sorted((gripper.closed, gripper.open)))
+    positions = gripper_ranges | _ranges(d.limits, set(joints), "limits")
     action_limits = _ranges(d.action_limits, set(actions), "action_limits")
     if d.action_limits is None and d.representation == "absolute_position":
-        action_limits = {name: limits[name] for name in actions if name in limits}
+        action_limits = {name: positions[name] for name in actions if name in positions}
 
     return Robot(
         name=_text(d.name, "name"),
@@ -90,7 +90,7 @@ def from_dict(description: Mapping[str, Any]) -> Robot:
         delta=_subset(d.delta, set(joints) & set(actions), "delta"),
         state_units=state_units,
         action_units=action_units,
-        limits=limits,
+        limits={name: positions[name] for name in joints if name in positions},
         action_limits=action_limits,
         representation=d.representation,
         prompt=d.prompt,

@@ -9,8 +9,6 @@ from PIL import Image
 def resize_with_pad(image: np.ndarray, size: int) -> np.ndarray:
     """openpi's rule: uint8 [H, W, 3] -> uint8 [size, size, 3], antialiased bilinear, centred on black."""
     height, width = image.shape[:2]
-    if (height, width) == (size, size):
-        return image
     fitted_height, fitted_width = _fit(height, width, size)
     fitted = Image.fromarray(np.ascontiguousarray(image)).resize((fitted_width, fitted_height), Image.Resampling.BILINEAR)
     top, left = (size - fitted_height) // 2, (size - fitted_width) // 2

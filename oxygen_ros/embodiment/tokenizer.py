@@ -63,7 +63,7 @@ class StreamingDecoder:
         return self._give(self._tokenizer.decode(self._ids))
 
     def _give(self, text: str) -> str:
-        delta, self._given = text[self._given :], max(self._given, len(text))
+        delta, self._given = text[self._given :], len(text)
         return delta
 
 

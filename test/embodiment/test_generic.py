@@ -32,6 +32,14 @@ def test_an_owner_s_grippers_of_another_data_set():
     np.testing.assert_allclose(arm.to_model_state(np.array([0, 0, 0.01])), [0, 0, 0.5], atol=1e-12)
 
 
+def test_limits_are_of_what_has_the_name():
+    tool = {**ARM, "actions": ["j1", "j2", "claw"], "grippers": {"claw": {"closed": 1, "open": -1}}}
+    assert from_dict(tool).limits == {"j1": (-1, 1)}
+    assert from_dict(tool).action_limits == {"j1": (-1, 1), "claw": (-1, 1)}
+    assert from_dict({**tool, "representation": "velocity"}).action_limits == {}
+    assert from_dict({**tool, "action_limits": {"j2": [-3, 3]}}).action_limits == {"j2": (-3, 3)}
+
+
 @pytest.mark.parametrize("change, words", [
     ({"colour": "red"}, ("unknown key colour", "name, cameras")),
     ({"cameras": []}, ("cameras", "at least one")),

@@ -72,6 +72,12 @@ def test_only_the_task_text_is_shortened(tokenizer, make, form, tail):
     assert len(encode_prompt(tokenizer, longer, 10**6)[0]) > limit
 
 
+def test_no_space_is_left_before_the_tail(tokenizer):
+    limit = len(encode_prompt(tokenizer, build_prompt("state", "zzz z", STATE), 10**6)[0]) - 1
+    ids, _ = encode_prompt(tokenizer, build_prompt("state", "zzz zzzz", STATE), limit)
+    assert tokenizer.decode(ids).startswith("Task: zzz, State: ")
+
+
 def test_no_room_for_any_task_is_refused(tokenizer):
     with pytest.raises(InputError, match="at most 10"):
         encode_prompt(tokenizer, build_prompt("state", "go", STATE), 10)

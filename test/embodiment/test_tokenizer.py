@@ -39,6 +39,16 @@ def test_files_are_found_by_name_and_no_socket_is_opened(tmp_path, sentencepiece
         assert (loaded.pad, loaded.eos, loaded.bos, loaded.vocab_size) == (0, 1, 2, inner.get_vocab_size())
 
 
+def test_the_file_s_own_truncation_and_padding_do_not_apply(tmp_path, huggingface_folder):
+    inner = HuggingFaceTokenizer.from_file(str(huggingface_folder / "tokenizer.json"))
+    plain = inner.encode(TEXT, add_special_tokens=False).ids
+    for length in (4, 40):
+        inner.enable_truncation(length)
+        inner.enable_padding(length=40)
+        inner.save(str(tmp_path / "tokenizer.json"))
+        assert Tokenizer.load(tmp_path).encode(TEXT) == plain
+
+
 def test_none_lists_the_names_and_the_place(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(InputError) as error:
