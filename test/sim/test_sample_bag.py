@@ -116,7 +116,7 @@ def test_velocities_are_the_positions_slopes_and_commands_have_none(bag):
     for joint in range(14):
         assert np.corrcoef(slopes[:, joint], means[:, joint])[0, 1] > 0.7, JOINTS[joint]
         # Sampled as a period ends, when a joint has slowed down: not 1, but far from another unit.
-        assert np.polyfit(means[:, joint], slopes[:, joint], 1)[0] == pytest.approx(1, abs=0.4), JOINTS[joint]
+        assert 0.5 < np.polyfit(means[:, joint], slopes[:, joint], 1)[0] < 2, JOINTS[joint]
     assert all(len(m.message.velocity) == 0 for m in heard["/joint_commands"])
     assert all(len(m.message.effort) == 0 for topic in ("/joint_states", "/joint_commands") for m in heard[topic])
 
