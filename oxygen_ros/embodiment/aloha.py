@@ -1,9 +1,10 @@
 """ALOHA and ALOHA 2: two ViperX arms of six joints and a parallel gripper each (pi05.md section 9.5).
 
-pi0.5 was trained on another runtime than the one that drives these arms: four joints count the other way, and the gripper is
-an angle of its motor, from which a crank and rod move the fingers. openpi's own client hands over g, 0 closed to 1 open, for
-the finger position in the state, but for the motor angle in the action. Here both are the finger position in metres, as
-in the joint state: the rod's own geometry goes from one to the other, so a commanded pose is the pose that is then read.
+pi0.5 was trained on another runtime than the one that drives these arms: four joints count the other way, and the
+gripper is an angle of its motor, from which a crank and rod move the fingers. openpi's own client hands over g, 0
+closed to 1 open, for the finger position in the state, but for the motor angle in the action. Here both are the
+finger position in metres, as in the joint state: the rod's own geometry goes from one to the other, so a commanded
+pose is the pose that is then read.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class FingerState:
 
 
 class MotorAction:
-    """openpi's gripper action: commanded motor angle g in [0, 1] (robot) <-> radians above pi's closed angle (model)."""
+    """openpi's gripper action: commanded motor angle g in [0, 1] (robot) <-> radians above pi's closed (model)."""
 
     def to_model(self, robot):
         return _MOTOR_RANGE.to_robot(robot) - _PI_CLOSED
@@ -54,7 +55,7 @@ _PI_RANGE = Linear(robot=(_PI_CLOSED, _PI_OPEN), model=(0.0, 1.0))
 
 
 def _finger_to_angle(position):
-    """Law of cosines in the triangle of crank, rod and finger position; the triangle ends where the crank points along."""
+    """Law of cosines in the triangle of crank, rod and finger position, which ends where the crank points along."""
     sine = (_CRANK**2 + position**2 - _ROD**2) / (2 * _CRANK * position)
     return np.arcsin(np.clip(sine, -1, 1))
 
@@ -89,7 +90,8 @@ ALOHA = {
     "delta": [f"{side}_{joint}" for side in _SIDES for joint in _ARM],
     "flip": [f"{side}_{joint}" for side in _SIDES for joint in ("shoulder", "elbow")],
     "grippers": {
-        f"{side}_gripper": {"closed": FINGER_CLOSED, "open": FINGER_OPEN, "convention": "aloha_finger"} for side in _SIDES
+        f"{side}_gripper": {"closed": FINGER_CLOSED, "open": FINGER_OPEN, "convention": "aloha_finger"}
+        for side in _SIDES
     },
     "limits": {f"{side}_{joint}": limits for side in _SIDES for joint, limits in _ARM.items()},
 }
@@ -100,4 +102,4 @@ ALOHA_OPENPI = {
     "name": "aloha_openpi",
     "grippers": {f"{side}_gripper": {"closed": 0.0, "open": 1.0, "convention": "aloha_motor"} for side in _SIDES},
 }
-"""The units of openpi's own client: radians, and g for the grippers (state: of the finger position, action: of the motor angle)."""
+"""The units of openpi's own client: radians, and g for the grippers (state: finger position, action: motor angle)."""

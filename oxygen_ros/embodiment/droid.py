@@ -16,4 +16,5 @@ DROID = {
     "grippers": {"gripper": {"closed": 1.0, "open": 0.0, "model_closed": 1.0, "model_open": 0.0}},
     "action_limits": {**{name: [-1.0, 1.0] for name in _ARM}, "gripper": [0.0, 1.0]},
 }
-"""Robot units: DROID's. State: radians, and gripper 0 open to 1 closed. Actions: joint velocities scaled to [-1, 1], gripper position."""
+"""Robot units: DROID's. State: radians, and gripper 0 open to 1 closed. Actions: joint velocities scaled to [-1, 1],
+gripper position."""

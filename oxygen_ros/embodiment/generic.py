@@ -22,7 +22,7 @@ CONVENTIONS: dict[str, tuple[UnitMap | None, UnitMap | None]] = {
 
 @dataclass(frozen=True)
 class Gripper:
-    """closed, open: robot units, whichever is larger. model_closed, model_open: the same two in the training data's g."""
+    """closed, open: in robot units, whichever is larger. model_closed, model_open: the same in the training data."""
 
     closed: float
     open: float
@@ -59,7 +59,8 @@ class Description:
 
 
 def from_dict(description: Mapping[str, Any]) -> Robot:
-    """Raises InputError that names the key, what was found and what was expected."""
+    """The robot that a description with the keys of Description declares. Raises InputError that names the key, what
+    was found and what was expected."""
     d = _build(Description, description, "robot description")
     joints = _names(d.joints, "joints")
     actions = joints if d.actions is None else _names(d.actions, "actions")
@@ -100,7 +101,8 @@ def from_dict(description: Mapping[str, Any]) -> Robot:
 
 def _gripper_units(gripper: Gripper) -> tuple[UnitMap, UnitMap]:
     robot_range = Linear((gripper.closed, gripper.open), (gripper.model_closed, gripper.model_open))
-    return tuple(Chain((robot_range, learned)) if learned else robot_range for learned in CONVENTIONS[gripper.convention])
+    state, action = CONVENTIONS[gripper.convention]
+    return tuple(Chain((robot_range, learned)) if learned else robot_range for learned in (state, action))
 
 
 def _gripper(value: Any, key: str) -> Gripper:
@@ -150,7 +152,8 @@ def _names(value: Any, key: str) -> tuple[str, ...]:
         raise InputError(key, repr(value), "a list of at least one name")
     names = tuple(_text(name, key) for name in value)
     if len(set(names)) < len(names):
-        raise InputError(key, f"{', '.join(sorted({n for n in names if names.count(n) > 1}))} more than once", "each name once")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InputError(key, f"{', '.join(twice)} more than once", "each name once")
     return names
 
 

@@ -7,7 +7,7 @@ import struct
 import zlib
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from .errors import InputError
 
@@ -18,6 +18,8 @@ ENCODINGS = (*_CHANNELS, "mono16", *_LUMA_FIRST)
 
 _DEPTH = ("16uc1", "16sc1", "32fc1", "64fc1")
 _COMPRESSED = ("JPEG", "PNG", "WEBP")
+# What Pillow raises, by file format and place of the damage.
+_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 
 
 def decode_image(encoding: str, height: int, width: int, step: int, data, is_bigendian: bool = False) -> np.ndarray:
@@ -63,9 +65,9 @@ def decode_image(encoding: str, height: int, width: int, step: int, data, is_big
 def decode_compressed(format: str, data) -> np.ndarray:
     """Pixels of a sensor_msgs/CompressedImage as uint8 [H, W, 3] RGB.
 
-    format: as in the message, e.g. "jpeg" or "bgr8; png compressed bgr8". Whatever channel order it names, the file itself holds
-    RGB in the standard way; so only depth transports are told by it, and the file's own signature decides the rest.
-    Truncated and damaged files are refused, never shown half. Raises InputError.
+    format: as in the message, e.g. "jpeg" or "bgr8; png compressed bgr8". Whatever channel order it names, the file
+    itself holds RGB in the standard way; so only depth transports are told by it, and the file's own signature
+    decides the rest. Truncated and damaged files are refused, never shown half. Raises InputError.
     """
     thing = f"compressed image ({format})" if format else "compressed image"
     name = format.lower()
@@ -80,13 +82,14 @@ def decode_compressed(format: str, data) -> np.ndarray:
             if picture.mode.startswith("I"):
                 return _repeat(_to_8_bit(np.asarray(picture)))
             return np.asarray(picture.convert("RGB"))
-    except (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError) as error:
-        reason = "no known signature" if isinstance(error, Image.UnidentifiedImageError) else str(error)
-        raise InputError(thing, f"{len(data)} bytes that do not decode ({reason})", "a whole JPEG, PNG or WebP file") from error
+    except _DAMAGE as error:
+        reason = "no known signature" if isinstance(error, UnidentifiedImageError) else str(error)
+        found = f"{len(data)} bytes that do not decode ({reason})"
+        raise InputError(thing, found, "a whole JPEG, PNG or WebP file") from error
 
 
 def rotate(image: np.ndarray, degrees: int) -> np.ndarray:
-    """The picture [H, W, 3] turned clockwise by 0, 90, 180 or 270 degrees, as a view. Raises InputError for other angles."""
+    """A view of the picture [H, W, 3] turned clockwise by 0, 90, 180 or 270 degrees. Raises InputError for others."""
     if degrees not in (0, 90, 180, 270):
         raise InputError("camera rotation", f"{degrees} degrees", "0, 90, 180 or 270")
     return np.rot90(image, -degrees // 90)
@@ -112,7 +115,7 @@ def _to_8_bit(samples: np.ndarray) -> np.ndarray:
 
 
 def _yuv422_to_rgb(pairs: np.ndarray, luma_first: bool) -> np.ndarray:
-    """[H, W/2, 4] bytes Y U Y V (luma first) or U Y V Y to [H, W, 3]: ITU-R BT.601 video range in 20-bit fixed point."""
+    """[H, W/2, 4] bytes Y U Y V (luma first) or U Y V Y to [H, W, 3]: BT.601 video range in 20-bit fixed point."""
     quad = pairs.astype(np.int32)
     luma, chroma = (quad[..., 0::2], quad[..., 1::2]) if luma_first else (quad[..., 1::2], quad[..., 0::2])
     y = np.maximum(luma - 16, 0) * 1220542 + (1 << 19)

@@ -10,7 +10,8 @@ def resize_with_pad(image: np.ndarray, size: int) -> np.ndarray:
     """openpi's rule: uint8 [H, W, 3] -> uint8 [size, size, 3], antialiased bilinear, centred on black."""
     height, width = image.shape[:2]
     fitted_height, fitted_width = _fit(height, width, size)
-    fitted = Image.fromarray(np.ascontiguousarray(image)).resize((fitted_width, fitted_height), Image.Resampling.BILINEAR)
+    picture = Image.fromarray(np.ascontiguousarray(image))
+    fitted = picture.resize((fitted_width, fitted_height), Image.Resampling.BILINEAR)
     top, left = (size - fitted_height) // 2, (size - fitted_width) // 2
     square = np.zeros((size, size, 3), np.uint8)
     square[top : top + fitted_height, left : left + fitted_width] = fitted

@@ -1,4 +1,4 @@
-"""State and actions to and from the model's scale: the rules of openpi and LeRobot (pi05.md section 9.3). No clipping anywhere."""
+"""State and actions to and from the model's scale, never clipped: openpi's and LeRobot's rules (pi05.md section 9.3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULES = tuple(_NEEDS)
 
 @dataclass(frozen=True)
 class Statistics:
-    """Per dimension [D] of one feature, in the units of the robot transform's output; what a checkpoint lacks is None."""
+    """One number per dimension [D] of a feature, in model units; what a checkpoint lacks is None."""
 
     mean: np.ndarray | None = None
     std: np.ndarray | None = None
@@ -40,9 +40,9 @@ class Normalizer:
         if rule not in RULES:
             raise InputError(f"normalisation of {feature}", repr(rule), f"one of {', '.join(RULES)}")
         self.rule, self.width, self.feature = rule, width, feature
-        low, high = (_measure(statistics, measure, width, feature) for measure in _NEEDS[rule]) if _NEEDS[rule] else (0.0, 1.0)
+        low, high = [_measure(statistics, measure, width, feature) for measure in _NEEDS[rule]] or (0.0, 1.0)
         # Every rule is y = (x - centre) / spread, up to an offset of 1 and a factor of 2 in the quantile rules.
-        # The four differ in how a spread of zero is avoided.
+        # They differ in how a spread of zero is avoided.
         if rule == "openpi_quantile":
             self._forward_spread = self._inverse_spread = high - low + 1e-6
         elif rule == "openpi_zscore":
@@ -80,7 +80,8 @@ def _measure(statistics: Statistics, measure: str, width: int, feature: str) -> 
     values = getattr(statistics, measure)
     if values is None:
         have = [field.name for field in fields(statistics) if getattr(statistics, field.name) is not None]
-        raise InputError(thing, f"no {measure} (only {', '.join(have) or 'nothing'})", measure, "choose another normalisation rule")
+        found = f"no {measure} (only {', '.join(have) or 'nothing'})"
+        raise InputError(thing, found, measure, "choose another normalisation rule")
     try:
         values = np.asarray(values, np.float64)
     except (ValueError, TypeError):

@@ -27,8 +27,9 @@ LANGUAGE_PROMPTS = {
 
 @dataclass(frozen=True)
 class ModelInput:
-    """images: uint8 [C, S, S, 3] (resize "openpi"; the model sees x / 255 * 2 - 1) or float32 [C, 3, S, S] in [-1, 1] ("lerobot"),
-    present cameras only. cameras: their names, in model order. tokens: int64 [T], begin-of-sequence first, unpadded.
+    """images: uint8 [C, S, S, 3] (resize "openpi"; the model sees x / 255 * 2 - 1) or float32 [C, 3, S, S] in [-1, 1]
+    ("lerobot"), present cameras only. cameras: their names, in model order. tokens: int64 [T], begin-of-sequence
+    first, unpadded.
     state: float64 [D], model units before normalisation. warnings: lines for the operator."""
 
     images: np.ndarray
@@ -44,8 +45,8 @@ class Pipeline:
     statistics: "state" and "actions" -> Statistics, or the mapping of measures that `checkpoint` reads.
     normalization: one of normalization.RULES for both, or a mapping with "state" and "actions".
     resize: a key of RESIZES. action_dim: A, the width of the model's actions, padding included.
-    padded_state_dim: width to which the normalised state is zero-padded before it is written into the prompt, as LeRobot 0.4.4
-    did; None (everyone else) writes the real dimensions only.
+    padded_state_dim: width to which the normalised state is zero-padded before it is written into the prompt, as
+    LeRobot 0.4.4 did; None (everyone else) writes the real dimensions only.
     Raises InputError, at construction, where robot, statistics and model do not fit each other.
     """
 
@@ -66,7 +67,8 @@ class Pipeline:
         if resize not in RESIZES:
             raise InputError("resize rule", repr(resize), f"one of {', '.join(RESIZES)}")
         if robot.action_dim > action_dim:
-            raise InputError(f"actions of {robot.name}", f"{robot.action_dim} dimensions", f"at most the model's {action_dim}")
+            found, expected = f"{robot.action_dim} dimensions", f"at most the model's {action_dim}"
+            raise InputError(f"actions of {robot.name}", found, expected)
         self.robot, self.tokenizer = robot, tokenizer
         self.image_size, self.action_dim, self.max_tokens = image_size, action_dim, max_tokens
         self._resize, self._padded_state_dim = RESIZES[resize], padded_state_dim
@@ -83,7 +85,8 @@ class Pipeline:
 
     def observe(self, images: Mapping[str, np.ndarray], state: np.ndarray, task: str) -> ModelInput:
         """images: by the robot's camera name, uint8 [H, W, 3] RGB, any size; a camera without a picture is left out.
-        state: [state_dim], robot units. Raises InputError for a missing required camera, a bad picture or state, a blank task.
+        state: [state_dim], robot units. Raises InputError for a missing required camera, a bad picture or state, a
+        blank task.
         """
         state = np.asarray(state, np.float64)
         model_state = self.robot.to_model_state(state)
@@ -100,8 +103,9 @@ class Pipeline:
         return self.robot.to_robot_actions(self._actions.unnormalize(model_actions), model_state).astype(np.float32)
 
     def model_actions(self, robot_actions: np.ndarray, model_state: np.ndarray) -> np.ndarray:
-        """The inverse of `act`: robot units [H, robot action_dim] -> float32 [H, A], normalised, padded with 0, relative to
-        `model_state` where the model gives deltas. Real-time chunking passes the state of the new observation."""
+        """The inverse of `act`: robot units [H, robot action_dim] -> float32 [H, A], normalised, padded with 0,
+        relative to `model_state` where the model gives deltas. Real-time chunking passes the state of the new
+        observation."""
         normalized = self._actions.normalize(self.robot.to_model_actions(robot_actions, model_state))
         padded = np.zeros((*normalized.shape[:-1], self.action_dim), np.float32)
         padded[..., : normalized.shape[-1]] = normalized
@@ -110,8 +114,8 @@ class Pipeline:
     def language_prompt(self, task: str, text: str = "", max_tokens: int | None = None) -> np.ndarray:
         """int64 ids that a language request appends to its frame's prefix, so without begin-of-sequence.
 
-        task: a key of the language prompts. Raises InputError for an unknown task, a blank text where the prompt needs one,
-        or more than `max_tokens`.
+        task: a key of the language prompts. Raises InputError for an unknown task, a blank text where the prompt
+        needs one, or more than `max_tokens`.
         """
         if task not in self._language_prompts:
             raise InputError("language task", repr(task), f"one of {', '.join(self._language_prompts)}")

@@ -69,8 +69,9 @@ def build_prompt(form: str, task: str, state: np.ndarray) -> Prompt:
 def encode_prompt(tokenizer: Tokenizer, prompt: Prompt, max_tokens: int) -> tuple[list[int], str | None]:
     """(ids with begin-of-sequence, a warning or None).
 
-    An over-long prompt loses the end of its task text and nothing else: the longest beginning that fits in `max_tokens` is kept,
-    so state and cue stay whole. The warning holds both token counts. Raises InputError where even an empty task does not fit.
+    An over-long prompt loses the end of its task text and nothing else: the longest beginning that fits in
+    `max_tokens` is kept, so state and cue stay whole. The warning holds both token counts. Raises InputError where
+    even an empty task does not fit.
     """
     ids = _encode(tokenizer, prompt)
     if len(ids) <= max_tokens:

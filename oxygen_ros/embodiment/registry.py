@@ -17,7 +17,7 @@ ROBOTS = {description["name"]: description for description in (ALOHA, ALOHA_OPEN
 
 
 def robot(name: str, changes: Mapping[str, Any] | None = None) -> Robot:
-    """A known robot, with the keys of its description that this one does differently (for example `grippers`: another range).
+    """A known robot, but for the keys of its description that are given (for example `grippers` of another range).
 
     A changed mapping or list replaces the whole key. Raises InputError.
     """

@@ -16,7 +16,7 @@ _RANGE_TOLERANCE = 0.05  # of a declared range: sensors overshoot their end stop
 
 @dataclass(frozen=True)
 class Camera:
-    """name: the robot's. slot: the model's. required: no frame without it. rotation: degrees clockwise, applied first."""
+    """name: the robot's. slot: the model's. required: no frame without it. rotation: degrees clockwise, done first."""
 
     name: str
     slot: str
@@ -26,7 +26,7 @@ class Camera:
 
 @dataclass(frozen=True)
 class Robot:
-    """What is declared about one kind of robot. Robot units are SI and radians; model units are those of the training data.
+    """What is declared about one kind of robot. Robot units are its own, model units those of the training data.
 
     cameras: in the order in which the model sees them.
     joints: names of the state dimensions; actions: names of the action dimensions.
@@ -78,8 +78,9 @@ class Robot:
         return _convert(actions, self.actions, self.action_units, "to_robot", "actions")
 
     def to_model_actions(self, robot_actions: np.ndarray, model_state: np.ndarray) -> np.ndarray:
-        """The inverse of `to_robot_actions`: [H, action_dim] -> [H, action_dim], relative to `model_state` where delta."""
-        return _convert(robot_actions, self.actions, self.action_units, "to_model", "actions") - self._reference(model_state)
+        """The inverse of `to_robot_actions`: [H, action_dim] -> [H, action_dim], less `model_state` where delta."""
+        actions = _convert(robot_actions, self.actions, self.action_units, "to_model", "actions")
+        return actions - self._reference(model_state)
 
     def range_warnings(self, state: np.ndarray) -> list[str]:
         """One line for each joint that lies outside its declared limits by more than 5 % of them."""
@@ -101,7 +102,9 @@ class Robot:
         return np.array([model_state[self.joints.index(name)] if name in self.delta else 0.0 for name in self.actions])
 
 
-def _convert(values: np.ndarray, names: tuple[str, ...], units: Mapping[str, UnitMap], direction: str, what: str) -> np.ndarray:
+def _convert(
+    values: np.ndarray, names: tuple[str, ...], units: Mapping[str, UnitMap], direction: str, what: str
+) -> np.ndarray:
     values = np.array(values, np.float64)
     if values.ndim == 0 or values.shape[-1] != len(names):
         raise InputError(what, f"shape {list(values.shape)}", f"{len(names)} dimensions ({', '.join(names)})")

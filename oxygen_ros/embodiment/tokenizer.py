@@ -15,24 +15,33 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Tokenizer:
-    """encode(text) -> ids without begin or end of sequence; decode(ids) -> text, control pieces and unknown ids giving none.
+    """encode(text) -> ids without begin or end of sequence; decode(ids) -> text, none for control and unknown ids.
 
     bos, eos, pad: ids of the control pieces. vocab_size: number of pieces.
     """
 
-    def __init__(self, encode: Callable[[str], list[int]], decode: Callable[[list[int]], str], *, bos: int, eos: int, pad: int, vocab_size: int):
+    def __init__(
+        self,
+        encode: Callable[[str], list[int]],
+        decode: Callable[[list[int]], str],
+        *,
+        bos: int,
+        eos: int,
+        pad: int,
+        vocab_size: int,
+    ):
         self._encode, self._decode = encode, decode
         self.bos, self.eos, self.pad, self.vocab_size = bos, eos, pad, vocab_size
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """From a file, or from the first of FILES in a folder. Raises InputError if there is none or it cannot be read."""
+        """From a file, or from the first of FILES in a folder. Raises InputError if there is none, or a broken one."""
         path = Path(path)
         candidates = [path / name for name in FILES] if path.is_dir() else [path]
         file = next((candidate for candidate in candidates if candidate.is_file()), None)
         if file is None:
-            looked_for = " or ".join(FILES)
-            raise InputError("tokenizer", f"none at {path.absolute()}", looked_for, "copy the checkpoint's tokenizer file there")
+            found, remedy = f"none at {path.absolute()}", "copy the checkpoint's tokenizer file there"
+            raise InputError("tokenizer", found, " or ".join(FILES), remedy)
         return _load_huggingface(file) if file.suffix == ".json" else _load_sentencepiece(file)
 
     def encode(self, text: str) -> list[int]:
@@ -78,8 +87,14 @@ def _load_sentencepiece(file: Path) -> Tokenizer:
         raise InputError(f"tokenizer {file}", f"{len(model)} bytes", "a SentencePiece model", str(error)) from error
     if size == 0:  # an empty file is no error to the library
         raise InputError(f"tokenizer {file}", f"{len(model)} bytes without a piece", "a SentencePiece model")
-    return Tokenizer(processor.encode, processor.decode, vocab_size=size,
-                     bos=processor.bos_id(), eos=processor.eos_id(), pad=max(0, processor.pad_id()))
+    return Tokenizer(
+        processor.encode,
+        processor.decode,
+        vocab_size=size,
+        bos=processor.bos_id(),
+        eos=processor.eos_id(),
+        pad=max(0, processor.pad_id()),
+    )
 
 
 def _load_huggingface(file: Path) -> Tokenizer:
@@ -88,7 +103,8 @@ def _load_huggingface(file: Path) -> Tokenizer:
     try:
         inner = HuggingFaceTokenizer.from_file(str(file))
     except Exception as error:  # the library raises bare Exception
-        raise InputError(f"tokenizer {file}", f"{file.stat().st_size} bytes", "a Hugging Face tokenizer.json", str(error)) from error
+        found = f"{file.stat().st_size} bytes"
+        raise InputError(f"tokenizer {file}", found, "a Hugging Face tokenizer.json", str(error)) from error
     inner.no_truncation()
     inner.no_padding()
     inner.encode_special_tokens = True  # an instruction that spells "<eos>" must not end the prompt
@@ -107,14 +123,19 @@ def _load_huggingface(file: Path) -> Tokenizer:
         pieces = _join_bytes(pieces)
         return inner.decoder.decode(pieces) if inner.decoder else "".join(pieces)
 
-    return Tokenizer(lambda text: inner.encode(text, add_special_tokens=False).ids, decode,
-                     bos=control("<bos>", "<s>"), eos=control("<eos>", "</s>"), pad=control("<pad>", "<unk>"),
-                     vocab_size=inner.get_vocab_size())
+    return Tokenizer(
+        lambda text: inner.encode(text, add_special_tokens=False).ids,
+        decode,
+        bos=control("<bos>", "<s>"),
+        eos=control("<eos>", "</s>"),
+        pad=control("<pad>", "<unk>"),
+        vocab_size=inner.get_vocab_size(),
+    )
 
 
 def _join_bytes(pieces: Sequence[str]) -> list[str]:
-    """Runs of byte pieces as text. The library's own decoder gives up a whole run, finished characters included, for one
-    unfinished character at its end; text already given out would change."""
+    """Runs of byte pieces as text. The library's own decoder gives up a whole run, finished characters included, for
+    one unfinished character at its end; text already given out would change."""
     joined, run = [], bytearray()
     for piece in (*pieces, ""):
         if byte := _BYTE_PIECE.fullmatch(piece):

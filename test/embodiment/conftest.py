@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from oxygen_ros.embodiment.tokenizer import Tokenizer
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models, normalizers
+
+from oxygen_ros.embodiment.tokenizer import Tokenizer
 
 REFERENCE = Path(__file__).parents[1] / "reference" / "pi05_tiny_a"
 SENTENCES = ["move the arm to the left", "pick up the red block", "Task: open it, State: 1 2 3;\nAction: "] * 20
@@ -28,20 +29,49 @@ def recorded():
 def train_sentencepiece(**options) -> bytes:
     model = BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=330, hard_vocab_limit=False, byte_fallback=True,
-        pad_id=0, eos_id=1, bos_id=2, unk_id=3, minloglevel=2, user_defined_symbols=["\n"],
-        **{"add_dummy_prefix": False, "remove_extra_whitespaces": False, "normalization_rule_name": "identity", **options},
+        sentence_iterator=iter(SENTENCES),
+        model_writer=model,
+        vocab_size=330,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        pad_id=0,
+        eos_id=1,
+        bos_id=2,
+        unk_id=3,
+        minloglevel=2,
+        user_defined_symbols=["\n"],
+        **{
+            "add_dummy_prefix": False,
+            "remove_extra_whitespaces": False,
+            "normalization_rule_name": "identity",
+            **options,
+        },
     )
     return model.getvalue()
 
 
 def build_huggingface() -> str:
-    """A tokenizer.json in the manner of PaliGemma's: BPE over spaces as "\u2581", bytes where a character is unknown."""
-    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *"\u2581\nabcdefghijklmnopqrstuvwxyz,.:;", "th", "the", "\u2581the"]
-    tokenizer = HuggingFaceTokenizer(models.BPE(
-        vocab={piece: index for index, piece in enumerate(pieces)}, merges=[("t", "h"), ("th", "e"), ("\u2581", "the")],
-        byte_fallback=True, unk_token="<unk>",
-    ))
+    """A tokenizer.json in the manner of PaliGemma's: BPE over spaces as "\u2581", bytes where a character is
+    unknown."""
+    pieces = [
+        "<pad>",
+        "<eos>",
+        "<bos>",
+        "<unk>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        *"\u2581\nabcdefghijklmnopqrstuvwxyz,.:;",
+        "th",
+        "the",
+        "\u2581the",
+    ]
+    tokenizer = HuggingFaceTokenizer(
+        models.BPE(
+            vocab={piece: index for index, piece in enumerate(pieces)},
+            merges=[("t", "h"), ("th", "e"), ("\u2581", "the")],
+            byte_fallback=True,
+            unk_token="<unk>",
+        )
+    )
     tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
     tokenizer.add_special_tokens(["<pad>", "<eos>", "<bos>", "<unk>"])

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from oxygen_ros.embodiment.errors import InputError
 from oxygen_ros.embodiment.generic import from_dict
 from oxygen_ros.embodiment.robot import Camera
@@ -24,11 +25,15 @@ def test_a_whole_description():
     assert arm.limits == arm.action_limits == {"j1": (-1, 1), "finger": (0.01, 0.08)}
     state = arm.to_model_state(np.array([0.5, 0.25, 0.045]))  # half open, of a gripper whose open is the smaller number
     np.testing.assert_allclose(state, [0.5, -0.25, 0.5], atol=1e-12)
-    np.testing.assert_allclose(arm.to_robot_actions(np.array([[0.1, 0.1, 1.0, 7.0]]), state), [[0.6, 0.15, 0.01]], atol=1e-12)
+    np.testing.assert_allclose(
+        arm.to_robot_actions(np.array([[0.1, 0.1, 1.0, 7.0]]), state), [[0.6, 0.15, 0.01]], atol=1e-12
+    )
 
 
 def test_an_owner_s_grippers_of_another_data_set():
-    arm = from_dict({**ARM, "grippers": {"finger": {"closed": 0.0, "open": 0.04, "model_closed": 1.0, "model_open": -1.0}}})
+    arm = from_dict(
+        {**ARM, "grippers": {"finger": {"closed": 0.0, "open": 0.04, "model_closed": 1.0, "model_open": -1.0}}}
+    )
     np.testing.assert_allclose(arm.to_model_state(np.array([0, 0, 0.01])), [0, 0, 0.5], atol=1e-12)
 
 
@@ -40,32 +45,38 @@ def test_limits_are_of_what_has_the_name():
     assert from_dict({**tool, "action_limits": {"j2": [-3, 3]}}).action_limits == {"j2": (-3, 3)}
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"colour": "red"}, ("unknown key colour", "name, cameras")),
-    ({"cameras": []}, ("cameras", "at least one")),
-    ({"cameras": [{"name": "top", "topic": "/x"}]}, ("cameras[0]", "unknown key topic", "rotation")),
-    ({"cameras": [{"slot": "top"}]}, ("cameras[0]", "no name")),
-    ({"cameras": [{"name": "top", "rotation": 45}]}, ("cameras[0].rotation", "45", "0, 90, 180, 270")),
-    ({"cameras": [{"name": "top", "required": "yes"}]}, ("cameras[0].required", "'yes'")),
-    ({"cameras": ["top", {"name": "low", "slot": "top"}]}, ("camera slots", "top more than once")),
-    ({"joints": ["j1", "j1", "finger"]}, ("joints", "j1 more than once")),
-    ({"joints": "j1 j2"}, ("joints", "'j1 j2'", "list")),
-    ({"delta": ["j9"]}, ("delta", "j9", "finger, j1, j2")),
-    ({"flip": ["j9"]}, ("flip", "j9")),
-    ({"grippers": {"claw": {"closed": 0, "open": 1}}}, ("grippers", "claw")),
-    ({"grippers": {"finger": {"closed": 0}}}, ("grippers.finger", "no open")),
-    ({"grippers": {"finger": {"closed": 0, "open": "wide"}}}, ("grippers.finger.open", "'wide'", "number")),
-    ({"grippers": {"finger": {"closed": 1, "open": 1}}}, ("grippers.finger", "closed equal to open")),
-    ({"grippers": {"finger": {"closed": 0, "open": 1, "convention": "magic"}}}, ("grippers.finger.convention", "magic", "aloha_finger")),
-    ({"limits": {"j1": [1, -1]}}, ("limits.j1", "lower first")),
-    ({"limits": {"j1": 3}}, ("limits.j1", "3", "[lowest, highest]")),
-    ({"limits": {"j1": [float("nan"), 1]}}, ("limits.j1", "nan")),
-    ({"step_dt": 0}, ("step_dt", "more than 0")),
-    ({"step_dt": "20ms"}, ("step_dt", "'20ms'")),
-    ({"representation": "torque"}, ("representation", "'torque'", "velocity")),
-    ({"prompt": "chat"}, ("prompt", "'chat'", "plain")),
-    ({"frame_id": 3}, ("frame_id", "3")),
-])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"colour": "red"}, ("unknown key colour", "name, cameras")),
+        ({"cameras": []}, ("cameras", "at least one")),
+        ({"cameras": [{"name": "top", "topic": "/x"}]}, ("cameras[0]", "unknown key topic", "rotation")),
+        ({"cameras": [{"slot": "top"}]}, ("cameras[0]", "no name")),
+        ({"cameras": [{"name": "top", "rotation": 45}]}, ("cameras[0].rotation", "45", "0, 90, 180, 270")),
+        ({"cameras": [{"name": "top", "required": "yes"}]}, ("cameras[0].required", "'yes'")),
+        ({"cameras": ["top", {"name": "low", "slot": "top"}]}, ("camera slots", "top more than once")),
+        ({"joints": ["j1", "j1", "finger"]}, ("joints", "j1 more than once")),
+        ({"joints": "j1 j2"}, ("joints", "'j1 j2'", "list")),
+        ({"delta": ["j9"]}, ("delta", "j9", "finger, j1, j2")),
+        ({"flip": ["j9"]}, ("flip", "j9")),
+        ({"grippers": {"claw": {"closed": 0, "open": 1}}}, ("grippers", "claw")),
+        ({"grippers": {"finger": {"closed": 0}}}, ("grippers.finger", "no open")),
+        ({"grippers": {"finger": {"closed": 0, "open": "wide"}}}, ("grippers.finger.open", "'wide'", "number")),
+        ({"grippers": {"finger": {"closed": 1, "open": 1}}}, ("grippers.finger", "closed equal to open")),
+        (
+            {"grippers": {"finger": {"closed": 0, "open": 1, "convention": "magic"}}},
+            ("grippers.finger.convention", "magic", "aloha_finger"),
+        ),
+        ({"limits": {"j1": [1, -1]}}, ("limits.j1", "lower first")),
+        ({"limits": {"j1": 3}}, ("limits.j1", "3", "[lowest, highest]")),
+        ({"limits": {"j1": [float("nan"), 1]}}, ("limits.j1", "nan")),
+        ({"step_dt": 0}, ("step_dt", "more than 0")),
+        ({"step_dt": "20ms"}, ("step_dt", "'20ms'")),
+        ({"representation": "torque"}, ("representation", "'torque'", "velocity")),
+        ({"prompt": "chat"}, ("prompt", "'chat'", "plain")),
+        ({"frame_id": 3}, ("frame_id", "3")),
+    ],
+)
 def test_wrong_keys_name_key_found_and_expected(change, words):
     with pytest.raises(InputError) as error:
         from_dict({**ARM, **change})

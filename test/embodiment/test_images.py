@@ -2,18 +2,22 @@ import io
 
 import numpy as np
 import pytest
-from oxygen_ros.embodiment.errors import InputError
-from oxygen_ros.embodiment.images import decode_compressed, decode_image, rotate
 from PIL import Image
 
+from oxygen_ros.embodiment.errors import InputError
+from oxygen_ros.embodiment.images import decode_compressed, decode_image, rotate
 
-@pytest.mark.parametrize("encoding, data, rgb", [
-    ("rgb8", [10, 20, 30], [10, 20, 30]),
-    ("bgr8", [10, 20, 30], [30, 20, 10]),
-    ("rgba8", [10, 20, 30, 0], [10, 20, 30]),
-    ("bgra8", [10, 20, 30, 0], [30, 20, 10]),
-    ("mono8", [77], [77, 77, 77]),
-])
+
+@pytest.mark.parametrize(
+    "encoding, data, rgb",
+    [
+        ("rgb8", [10, 20, 30], [10, 20, 30]),
+        ("bgr8", [10, 20, 30], [30, 20, 10]),
+        ("rgba8", [10, 20, 30, 0], [10, 20, 30]),
+        ("bgra8", [10, 20, 30, 0], [30, 20, 10]),
+        ("mono8", [77], [77, 77, 77]),
+    ],
+)
 def test_one_pixel(encoding, data, rgb):
     assert decode_image(encoding, 1, 1, len(data), bytes(data)).tolist() == [[rgb]]
 
@@ -32,14 +36,17 @@ def test_row_padding_is_no_pixel(make):
     assert decode_image("rgb8", 2, 2, 8, make(rows)).tolist() == [[[1, 2, 3], [4, 5, 6]], [[7, 8, 9], [10, 11, 12]]]
 
 
-@pytest.mark.parametrize("width, height, step, length, numbers", [
-    (640, 480, 0, 0, ("step 0", "640*3 = 1920")),
-    (640, 480, 1919, 1919 * 480, ("step 1919", "640*3 = 1920")),
-    (640, 480, 1920, 110592, ("110592", "480*1920 = 921600")),
-    (1920, 1080, 5760, 6266880, ("6266880", "6220800")),
-    (640, 480, 1920, 0, ("0 bytes", "921600")),
-    (0, 0, 0, 0, ("0x0", "1x1")),
-])
+@pytest.mark.parametrize(
+    "width, height, step, length, numbers",
+    [
+        (640, 480, 0, 0, ("step 0", "640*3 = 1920")),
+        (640, 480, 1919, 1919 * 480, ("step 1919", "640*3 = 1920")),
+        (640, 480, 1920, 110592, ("110592", "480*1920 = 921600")),
+        (1920, 1080, 5760, 6266880, ("6266880", "6220800")),
+        (640, 480, 1920, 0, ("0 bytes", "921600")),
+        (0, 0, 0, 0, ("0x0", "1x1")),
+    ],
+)
 def test_what_does_not_fit_is_refused_with_both_numbers(width, height, step, length, numbers):
     with pytest.raises(InputError) as error:
         decode_image("rgb8", height, width, step, bytes(length))
@@ -61,10 +68,20 @@ def test_every_mono16_value_is_rounded_to_nearest():
     assert np.array_equal(decoded, np.rint(values * (255 / 65535)))
 
 
-# OpenCV 5.0's cvtColor (COLOR_YUV2RGB_UYVY, COLOR_YUV2RGB_YUY2) of the same bytes. With 920,000 random pixels the two were equal, too.
+# OpenCV 5.0's cvtColor (COLOR_YUV2RGB_UYVY, COLOR_YUV2RGB_YUY2) of the same bytes. With 920,000 random pixels the two
+# were equal, too.
 YUV = bytes([0, 16, 255, 235, 128, 0, 128, 255, 90, 81, 240, 145, 54, 145, 34, 41])
 UYVY = [[203, 0, 0], [255, 202, 0], [0, 0, 0], [255, 255, 255], [254, 0, 0], [255, 74, 73], [0, 255, 1], [0, 134, 0]]
-YUY2 = [[171, 0, 0], [255, 235, 52], [255, 77, 0], [255, 77, 0], [113, 91, 0], [255, 255, 166], [0, 108, 79], [0, 85, 55]]
+YUY2 = [
+    [171, 0, 0],
+    [255, 235, 52],
+    [255, 77, 0],
+    [255, 77, 0],
+    [113, 91, 0],
+    [255, 255, 166],
+    [0, 108, 79],
+    [0, 85, 55],
+]
 
 
 @pytest.mark.parametrize("encoding, rgb", [("uyvy", UYVY), ("yuv422", UYVY), ("yuyv", YUY2), ("yuv422_yuy2", YUY2)])
@@ -101,7 +118,9 @@ def test_jpeg_keeps_red_red():
 def test_alpha_is_ignored_and_mono16_scaled():
     transparent = np.dstack([np.full((4, 4, 3), 200, np.uint8), np.zeros((4, 4), np.uint8)])
     assert (decode_compressed("png", encoded(transparent, "PNG")) == 200).all()
-    assert decode_compressed("mono16; png compressed mono16", encoded(np.uint16([[256, 32768]]), "PNG")).tolist() == [[[1] * 3, [128] * 3]]
+    assert decode_compressed("mono16; png compressed mono16", encoded(np.uint16([[256, 32768]]), "PNG")).tolist() == [
+        [[1] * 3, [128] * 3]
+    ]
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
@@ -112,7 +131,9 @@ def test_broken_files_are_refused(picture, kind):
             decode_compressed(kind.lower(), broken)
 
 
-@pytest.mark.parametrize("format", ["16UC1; compressedDepth png", "32FC1; compressedDepth rvl", "16UC1; png compressed "])
+@pytest.mark.parametrize(
+    "format", ["16UC1; compressedDepth png", "32FC1; compressedDepth rvl", "16UC1; png compressed "]
+)
 def test_compressed_depth_is_refused_by_name(picture, format):
     with pytest.raises(InputError, match="depth"):
         decode_compressed(format, encoded(picture, "PNG"))

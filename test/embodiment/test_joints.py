@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from oxygen_ros.embodiment.errors import InputError
 from oxygen_ros.embodiment.joints import JointBuffer, pair, read_state
 

@@ -1,12 +1,15 @@
 import numpy as np
 import pytest
+
 from oxygen_ros.embodiment.letterbox import resize_with_pad, resize_with_pad_lerobot
 
 
 @pytest.mark.parametrize("index", range(4))
 def test_openpi_pixels_are_equal(recorded, index):
     tensors = recorded["tensors"]
-    assert np.array_equal(resize_with_pad(tensors[f"image_{index}_raw"], 28), tensors[f"image_{index}_openpi_client_uint8"])
+    assert np.array_equal(
+        resize_with_pad(tensors[f"image_{index}_raw"], 28), tensors[f"image_{index}_openpi_client_uint8"]
+    )
 
 
 @pytest.mark.parametrize("index", range(4))

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from oxygen_ros.embodiment.errors import InputError
 from oxygen_ros.embodiment.normalization import RULES, Normalizer, Statistics
 
@@ -16,17 +17,22 @@ def test_recorded_state_and_actions(recorded, rule, name):
     tensors = recorded["tensors"]
     state = Normalizer(rule, statistics(recorded, rule, "state"), 5, "state").normalize(tensors["raw_state"])
     np.testing.assert_allclose(state, tensors[f"{name}_state_normalized"], rtol=0, atol=1e-6)
-    actions = Normalizer(rule, statistics(recorded, rule, "actions"), 6, "actions").unnormalize(tensors["model_actions"])
+    actions = Normalizer(rule, statistics(recorded, rule, "actions"), 6, "actions").unnormalize(
+        tensors["model_actions"]
+    )
     np.testing.assert_allclose(actions, tensors[f"{name}_actions_unnormalized"], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("rule, expected, back", [
-    ("openpi_quantile", 2 * 3 / (4 + 1e-6) - 1, (0.5 + 1) / 2 * (4 + 1e-6) + 1),
-    ("openpi_zscore", (4 - 2) / (0.5 + 1e-6), 0.5 * (0.5 + 1e-6) + 2),
-    ("lerobot_quantiles", 2 * 3 / 4 - 1, (0.5 + 1) * 4 / 2 + 1),
-    ("lerobot_mean_std", (4 - 2) / (0.5 + 1e-8), 0.5 * 0.5 + 2),
-    ("identity", 4, 0.5),
-])
+@pytest.mark.parametrize(
+    "rule, expected, back",
+    [
+        ("openpi_quantile", 2 * 3 / (4 + 1e-6) - 1, (0.5 + 1) / 2 * (4 + 1e-6) + 1),
+        ("openpi_zscore", (4 - 2) / (0.5 + 1e-6), 0.5 * (0.5 + 1e-6) + 2),
+        ("lerobot_quantiles", 2 * 3 / 4 - 1, (0.5 + 1) * 4 / 2 + 1),
+        ("lerobot_mean_std", (4 - 2) / (0.5 + 1e-8), 0.5 * 0.5 + 2),
+        ("identity", 4, 0.5),
+    ],
+)
 def test_the_rules(rule, expected, back):
     normalizer = Normalizer(rule, Statistics(mean=[2.0], std=[0.5], q01=[1.0], q99=[5.0]), 1, "state")
     assert normalizer.normalize(np.array([4.0]))[0] == pytest.approx(expected, abs=1e-13)
@@ -41,7 +47,9 @@ def test_there_and_back(rule):
     np.testing.assert_allclose(normalizer.unnormalize(normalizer.normalize(values)), values, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("rule, value", [("openpi_quantile", 2 * 0.5 / 1e-6 - 1), ("lerobot_quantiles", 2 * 0.5 / 1e-8 - 1)])
+@pytest.mark.parametrize(
+    "rule, value", [("openpi_quantile", 2 * 0.5 / 1e-6 - 1), ("lerobot_quantiles", 2 * 0.5 / 1e-8 - 1)]
+)
 def test_a_dimension_that_never_moved_divides_by_the_epsilon(rule, value):
     normalizer = Normalizer(rule, Statistics(q01=[1.0], q99=[1.0]), 1, "state")
     assert normalizer.normalize(np.array([1.5]))[0] == pytest.approx(value)
@@ -54,13 +62,16 @@ def test_wider_statistics_are_cut_and_padded_values_pass_through():
     assert normalizer.unnormalize(np.full((2, 32), 0.5)).tolist() == [[1.5] * 7 + [0.5] * 25] * 2
 
 
-@pytest.mark.parametrize("measures, words", [
-    ({"q01": [0.0] * 6, "q99": [1.0] * 6}, ("actions", "6 dimensions", "expected 7")),
-    ({"mean": [0.0] * 7, "std": [1.0] * 7}, ("actions", "no q01", "mean, std")),
-    ({"q01": [[0.0], [1.0, 2.0]], "q99": [1.0] * 7}, ("ragged q01",)),
-    ({"q01": [[0.0] * 7], "q99": [1.0] * 7}, ("[1, 7]",)),
-    ({"q01": [0.0] * 6 + [np.nan], "q99": [1.0] * 7}, ("q01", "finite")),
-])
+@pytest.mark.parametrize(
+    "measures, words",
+    [
+        ({"q01": [0.0] * 6, "q99": [1.0] * 6}, ("actions", "6 dimensions", "expected 7")),
+        ({"mean": [0.0] * 7, "std": [1.0] * 7}, ("actions", "no q01", "mean, std")),
+        ({"q01": [[0.0], [1.0, 2.0]], "q99": [1.0] * 7}, ("ragged q01",)),
+        ({"q01": [[0.0] * 7], "q99": [1.0] * 7}, ("[1, 7]",)),
+        ({"q01": [0.0] * 6 + [np.nan], "q99": [1.0] * 7}, ("q01", "finite")),
+    ],
+)
 def test_statistics_that_do_not_fit_are_refused_at_once(measures, words):
     with pytest.raises(InputError) as error:
         Normalizer("openpi_quantile", Statistics(**measures), 7, "actions")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from oxygen_ros.embodiment.errors import InputError
 from oxygen_ros.embodiment.letterbox import resize_with_pad
 from oxygen_ros.embodiment.normalization import Statistics
@@ -12,7 +13,9 @@ from oxygen_ros.embodiment.pipeline import Pipeline
 from oxygen_ros.embodiment.registry import robot
 
 RNG = np.random.default_rng(0)
-PICTURES = {name: RNG.integers(0, 256, (45, 60, 3), np.uint8) for name in ("cam_high", "cam_left_wrist", "cam_right_wrist")}
+PICTURES = {
+    name: RNG.integers(0, 256, (45, 60, 3), np.uint8) for name in ("cam_high", "cam_left_wrist", "cam_right_wrist")
+}
 CASES = {"aloha_pi05": "aloha_openpi", "libero_pi05": "libero", "droid_pi05": "droid"}
 
 
@@ -23,7 +26,13 @@ def pictures_of(known):
 @pytest.fixture
 def aloha(recorded, tokenizer):
     """ALOHA in openpi's units with its recorded statistics."""
-    return Pipeline(robot("aloha_openpi"), recorded["robots"]["aloha_pi05"]["norm_stats"], "openpi_quantile", tokenizer, image_size=28)
+    return Pipeline(
+        robot("aloha_openpi"),
+        recorded["robots"]["aloha_pi05"]["norm_stats"],
+        "openpi_quantile",
+        tokenizer,
+        image_size=28,
+    )
 
 
 @pytest.mark.parametrize("case, name", CASES.items())
@@ -60,16 +69,38 @@ def test_a_left_over_is_told_relative_to_the_new_state(aloha, recorded):
 
 def test_recorded_lerobot_prompts_and_pixels(recorded, tokenizer):
     tensors, texts = recorded["tensors"], recorded["texts"]
-    measures = {key.split(".")[-1]: value for key, value in recorded["lerobot_statistics"].items() if key.startswith("observation.state")}
-    statistics = {"state": Statistics(**{m: measures[m] for m in ("mean", "std", "q01", "q99")}),
-                  "actions": Statistics(q01=np.zeros(5), q99=np.ones(5))}
-    known = replace(robot("libero"), joints=("a", "b", "c", "d", "e"), actions=("a", "b", "c", "d", "e"), prompt="state")
+    measures = {
+        key.split(".")[-1]: value
+        for key, value in recorded["lerobot_statistics"].items()
+        if key.startswith("observation.state")
+    }
+    statistics = {
+        "state": Statistics(**{m: measures[m] for m in ("mean", "std", "q01", "q99")}),
+        "actions": Statistics(q01=np.zeros(5), q99=np.ones(5)),
+    }
+    known = replace(
+        robot("libero"), joints=("a", "b", "c", "d", "e"), actions=("a", "b", "c", "d", "e"), prompt="state"
+    )
     current, padded = (
-        Pipeline(known, statistics, "lerobot_quantiles", tokenizer, image_size=28, resize="lerobot", action_dim=8, padded_state_dim=p)
+        Pipeline(
+            known,
+            statistics,
+            "lerobot_quantiles",
+            tokenizer,
+            image_size=28,
+            resize="lerobot",
+            action_dim=8,
+            padded_state_dim=p,
+        )
         for p in (None, 8)
     )
     pictures = {"image": tensors["image_0_raw"], "wrist_image": tensors["image_3_raw"]}
-    rows = zip(tensors["raw_state"], texts["tasks"], texts["prompt_with_state"], texts["prompt_with_state_padded_lerobot_0_4_4"])
+    rows = zip(
+        tensors["raw_state"],
+        texts["tasks"],
+        texts["prompt_with_state"],
+        texts["prompt_with_state_padded_lerobot_0_4_4"],
+    )
     for state, task, text, padded_text in rows:
         observed = current.observe(pictures, state, task)
         assert tokenizer.decode(observed.tokens) == text
@@ -90,12 +121,15 @@ def test_cameras_come_in_model_order_and_missing_ones_are_left_out(aloha):
     assert aloha.observe(shuffled, state, "go").cameras == ["cam_high", "cam_right_wrist"]
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"cam_high": None}, ("no picture of cam_high", "required")),
-    ({"cam_low": PICTURES["cam_high"]}, ("cam_low", "cam_high, cam_left_wrist")),
-    ({"cam_left_wrist": PICTURES["cam_high"].astype(np.float32)}, ("cam_left_wrist", "float32")),
-    ({"cam_left_wrist": PICTURES["cam_high"][..., 0]}, ("cam_left_wrist", "[45, 60]")),
-])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"cam_high": None}, ("no picture of cam_high", "required")),
+        ({"cam_low": PICTURES["cam_high"]}, ("cam_low", "cam_high, cam_left_wrist")),
+        ({"cam_left_wrist": PICTURES["cam_high"].astype(np.float32)}, ("cam_left_wrist", "float32")),
+        ({"cam_left_wrist": PICTURES["cam_high"][..., 0]}, ("cam_left_wrist", "[45, 60]")),
+    ],
+)
 def test_pictures_that_do_not_fit(aloha, change, words):
     pictures = {name: image for name, image in {**PICTURES, **change}.items() if image is not None}
     with pytest.raises(InputError) as error:
@@ -107,7 +141,9 @@ def test_pictures_that_do_not_fit(aloha, change, words):
 def test_a_camera_mounted_upside_down_is_turned_before_it_is_letterboxed(recorded, tokenizer):
     known = robot("aloha_openpi")
     turned = replace(known, cameras=(replace(known.cameras[0], rotation=90), *known.cameras[1:]))
-    pipeline = Pipeline(turned, recorded["robots"]["aloha_pi05"]["norm_stats"], "openpi_quantile", tokenizer, image_size=28)
+    pipeline = Pipeline(
+        turned, recorded["robots"]["aloha_pi05"]["norm_stats"], "openpi_quantile", tokenizer, image_size=28
+    )
     observed = pipeline.observe({"cam_high": PICTURES["cam_high"]}, np.zeros(14), "go")
     assert np.array_equal(observed.images[0], resize_with_pad(np.rot90(PICTURES["cam_high"], -1), 28))
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from oxygen_ros.embodiment.errors import InputError
 from oxygen_ros.embodiment.prompt import Prompt, build_prompt, clean_text, encode_prompt, state_bins, subtask_text
 
@@ -10,7 +11,9 @@ def test_recorded_bins_and_texts(recorded):
     tensors, texts = recorded["tensors"], recorded["texts"]
     states = tensors["lerobot_state_normalized"]
     assert np.array_equal(state_bins(states), tensors["lerobot_state_bins"])
-    for task, state, with_state, plain in zip(texts["tasks"], states, texts["prompt_with_state"], texts["prompt_without_state_pieces"], strict=True):
+    for task, state, with_state, plain in zip(
+        texts["tasks"], states, texts["prompt_with_state"], texts["prompt_without_state_pieces"], strict=True
+    ):
         assert build_prompt("state", task, state).pieces() == [with_state]
         assert build_prompt("plain", task, state).pieces() == plain
 
@@ -25,7 +28,9 @@ def test_bins_at_their_edges():
 def test_subtask_forms():
     task = " Clean_the\nTable! "
     assert build_prompt("subtask", task, STATE).pieces() == ["Task: clean the table. Subtask: "]
-    assert build_prompt("subtask_state", task, STATE).pieces() == ["Task: clean the table.; State: -1 0 128 255 255; Subtask: "]
+    assert build_prompt("subtask_state", task, STATE).pieces() == [
+        "Task: clean the table.; State: -1 0 128 255 255; Subtask: "
+    ]
     assert subtask_text("stack it") == "stack it."
 
 
@@ -55,8 +60,13 @@ def test_what_fits_is_left_alone(tokenizer, tokens):
     assert (len(ids), warning, ids[0]) == (tokens, None, tokenizer.bos)
 
 
-@pytest.mark.parametrize("make", [lambda t: words_up_to(t, 201), lambda t: "pick up the red block and then " * 173, lambda t: "\U0001f680" * 2000])
-@pytest.mark.parametrize("form, tail", [("state", ", State: -1 0 128 255 255;\nAction: "), ("plain", "\n"), ("subtask", " Subtask: ")])
+@pytest.mark.parametrize(
+    "make",
+    [lambda t: words_up_to(t, 201), lambda t: "pick up the red block and then " * 173, lambda t: "\U0001f680" * 2000],
+)
+@pytest.mark.parametrize(
+    "form, tail", [("state", ", State: -1 0 128 255 255;\nAction: "), ("plain", "\n"), ("subtask", " Subtask: ")]
+)
 def test_only_the_task_text_is_shortened(tokenizer, make, form, tail):
     prompt = build_prompt(form, make(tokenizer), STATE)
     whole = len(encode_prompt(tokenizer, prompt, 10**6)[0])

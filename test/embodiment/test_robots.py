@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from oxygen_ros.embodiment.aloha import FINGER_CLOSED, FINGER_OPEN, FingerAction, FingerState, MotorAction
 from oxygen_ros.embodiment.errors import InputError
 from oxygen_ros.embodiment.normalization import Normalizer, Statistics
@@ -50,7 +51,9 @@ def test_aloha_signs():
 
 @pytest.mark.parametrize("closed, open_", [(FINGER_CLOSED, FINGER_OPEN), (0.0449, 0.058), (0.9, -0.4)])
 def test_gripper_range_and_direction_are_data(closed, open_):
-    grippers = {f"{side}_gripper": {"closed": closed, "open": open_, "convention": "aloha_finger"} for side in ("left", "right")}
+    grippers = {
+        f"{side}_gripper": {"closed": closed, "open": open_, "convention": "aloha_finger"} for side in ("left", "right")
+    }
     ours, openpi = robot("aloha", {"grippers": grippers}), robot("aloha_openpi")
     for g in (0.0, 0.5, 1.0):
         state, normal = np.zeros(14), np.zeros(14)
@@ -59,7 +62,9 @@ def test_gripper_range_and_direction_are_data(closed, open_):
         np.testing.assert_allclose(ours.to_robot_state(ours.to_model_state(state)), state, rtol=0, atol=1e-5)
         # Holding still: the pose that is read, given as an action, is commanded back.
         model = ours.to_model_state(state)
-        np.testing.assert_allclose(ours.to_robot_actions(ours.to_model_actions(state, model), model), state, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(
+            ours.to_robot_actions(ours.to_model_actions(state, model), model), state, rtol=0, atol=1e-5
+        )
 
 
 def test_aloha_finger_and_motor_are_one_gripper():
@@ -79,7 +84,9 @@ def test_deltas_are_added_to_the_joints_and_not_to_the_grippers():
     still = np.zeros((3, 32))
     actions = known.to_robot_actions(still, model_state)
     assert actions.shape == (3, 14)
-    np.testing.assert_allclose(np.delete(actions, [6, 13], axis=1), np.tile(np.delete(state, [6, 13]), (3, 1)), atol=1e-12)
+    np.testing.assert_allclose(
+        np.delete(actions, [6, 13], axis=1), np.tile(np.delete(state, [6, 13]), (3, 1)), atol=1e-12
+    )
     assert (actions[:, [6, 13]] == known.action_units["left_gripper"].to_robot(0.0)).all()
 
     still[:, 1] = 0.25  # a joint that counts the other way

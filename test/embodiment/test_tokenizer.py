@@ -3,9 +3,10 @@ import socket
 
 import pytest
 import sentencepiece
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
 from oxygen_ros.embodiment.errors import InputError
 from oxygen_ros.embodiment.tokenizer import StreamingDecoder, Tokenizer
-from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 TEXT = "move the \uc7a0 \uae70 \U0001f680 ok"
 
@@ -20,7 +21,9 @@ def stream(tokenizer, ids):
     return [decoder.push(i) for i in ids], decoder.flush()
 
 
-def test_files_are_found_by_name_and_no_socket_is_opened(tmp_path, sentencepiece_folder, huggingface_folder, monkeypatch):
+def test_files_are_found_by_name_and_no_socket_is_opened(
+    tmp_path, sentencepiece_folder, huggingface_folder, monkeypatch
+):
     def refuse(*_, **__):
         raise AssertionError("a socket was opened")
 
@@ -98,13 +101,17 @@ def test_any_ids_stream_to_what_they_decode_to(both):
     bytes_of = both.encode("\U0001f680\uc7a0\u00e9")
     generator = random.Random(0)
     for _ in range(2000):
-        ids = [generator.choice([generator.randrange(both.vocab_size), generator.choice(bytes_of), generator.randrange(4)])
-               for _ in range(12)]
+        ids = [
+            generator.choice([generator.randrange(both.vocab_size), generator.choice(bytes_of), generator.randrange(4)])
+            for _ in range(12)
+        ]
         deltas, rest = stream(both, ids)
         assert "".join(deltas) + rest == both.decode(ids)
 
 
-@pytest.mark.parametrize("options", [{}, {"add_dummy_prefix": True}, {"remove_extra_whitespaces": True, "add_dummy_prefix": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"add_dummy_prefix": True}, {"remove_extra_whitespaces": True, "add_dummy_prefix": True}]
+)
 def test_decode_is_sentencepiece_s_own(tmp_path, sentencepiece_model, options):
     (tmp_path / "tokenizer.model").write_bytes(model := sentencepiece_model(**options))
     ours, theirs = Tokenizer.load(tmp_path), sentencepiece.SentencePieceProcessor(model_proto=model)
