@@ -51,7 +51,7 @@ class JointBuffer:
         self._joints = self._joints | {name: (float(value), stamp_ns, receipt_ns) for name, value in wanted.items()}
 
     def state(self, names: Sequence[str] | None = None) -> tuple[np.ndarray, int]:
-        """(float64 values in the order of `names`, by default all; their oldest header stamp, ns). Raises InputError."""
+        """(float64 values in the order of `names`, by default all; oldest header stamp, ns). Raises InputError."""
         names, joints = names or self.names, self._joints
         values = read_state(names, {name: value for name, (value, _, _) in joints.items()})
         return values, min(joints[name][1] for name in names)

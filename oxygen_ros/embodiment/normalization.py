@@ -1,4 +1,4 @@
-"""State and actions to and from the model's scale, never clipped: openpi's and LeRobot's rules (pi05.md section 9.3)."""
+"""State and actions to and from the model's scale, never clipped: openpi's and LeRobot's rules (pi05.md 9.3)."""
 
 from __future__ import annotations
 

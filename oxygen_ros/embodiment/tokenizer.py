@@ -87,14 +87,10 @@ def _load_sentencepiece(file: Path) -> Tokenizer:
         raise InputError(f"tokenizer {file}", f"{len(model)} bytes", "a SentencePiece model", str(error)) from error
     if size == 0:  # an empty file is no error to the library
         raise InputError(f"tokenizer {file}", f"{len(model)} bytes without a piece", "a SentencePiece model")
-    return Tokenizer(
-        processor.encode,
-        processor.decode,
-        vocab_size=size,
-        bos=processor.bos_id(),
-        eos=processor.eos_id(),
-        pad=max(0, processor.pad_id()),
-    )
+    bos, eos, pad = processor.bos_id(), processor.eos_id(), max(0, processor.pad_id())
+    if bos < 0 or eos < 0:
+        raise InputError(f"tokenizer {file}", f"bos id {bos} and eos id {eos}", "both from 0 on")
+    return Tokenizer(processor.encode, processor.decode, bos=bos, eos=eos, pad=pad, vocab_size=size)
 
 
 def _load_huggingface(file: Path) -> Tokenizer:

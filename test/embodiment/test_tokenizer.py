@@ -68,6 +68,12 @@ def test_a_file_of_something_else_is_refused(tmp_path, name, content):
         Tokenizer.load(tmp_path)
 
 
+def test_a_model_without_begin_of_sequence_is_refused(tmp_path, sentencepiece_model):
+    (tmp_path / "tokenizer.model").write_bytes(sentencepiece_model(bos_id=-1, unk_id=2))
+    with pytest.raises(InputError, match="bos id -1"):
+        Tokenizer.load(tmp_path)
+
+
 def test_text_that_spells_a_control_piece_is_text(both):
     ids = both.encode("go<eos>on<bos></s>")
     assert both.eos not in ids and both.bos not in ids
