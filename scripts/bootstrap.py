@@ -101,7 +101,6 @@ def install(names: "list[str]") -> None:
     with step("install", " ".join(f"requirements/{file.name}" for file in changed)):
         call(PYTHON, "-m", "pip", "install", *(word for file in made_of for word in ("-r", file)))
         adopt_wheels()
-    shutil.rmtree(COLCON / "build", ignore_errors=True)  # its cache remembers what was found before
     for file in changed:
         stamp(file.stem, made_of[file])
 
@@ -157,12 +156,15 @@ def build() -> None:
     rooms = [ROOT / name for name in ("launch", "config", "resource")]
     contents = [ROOT / name for name in ("CMakeLists.txt", "package.xml", "oxygen_ros/commands.py")]
     contents += sorted((ROOT / "msg").iterdir()) + sorted((ROOT / "cmake").iterdir())
-    contents += [ROOT / "requirements" / "ros.txt", Path(__file__)]
     # A link follows its file; only that files come and go needs a build.
     names = sorted(str(file) for room in rooms for file in room.rglob("*"))
-    made_of = digest(*contents, *names)
+    tools = digest(ROOT / "requirements" / "ros.txt", Path(__file__))
+    made_of = digest(tools, *contents, *names)
     if stamped("build", made_of):
         return
+    if not stamped("tools", tools):
+        shutil.rmtree(COLCON, ignore_errors=True)  # CMake's cache remembers what it found before
+        stamp("tools", tools)
     prefixes = {name: str(VENV) for name in ("VIRTUAL_ENV", "AMENT_PREFIX_PATH", "CMAKE_PREFIX_PATH")}
     environment = {**os.environ, **prefixes, "PATH": f"{VENV}/bin:{os.environ['PATH']}"}
     environment.pop("PYTHONPATH", None)  # of a sourced ROS 2, for another Python
