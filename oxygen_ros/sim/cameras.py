@@ -6,10 +6,10 @@ D405 that ALOHA carries, and a near plane that does not cut the gripper open.
 """
 from __future__ import annotations
 
+import mujoco
 import numpy as np
 
-from . import gl  # isort: skip  (before mujoco)
-import mujoco
+from . import gl
 
 CAMERAS = {"cam_high": "top", "cam_left_wrist": "left_wrist", "cam_right_wrist": "right_wrist"}  # ours: the model's
 

@@ -1,4 +1,4 @@
-"""Off-screen OpenGL for MuJoCo. Import this before mujoco, which chooses its GL library as it is imported."""
+"""Off-screen OpenGL for MuJoCo. To be imported before mujoco, which chooses its GL library as it is imported."""
 from __future__ import annotations
 
 import os

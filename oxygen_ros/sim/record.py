@@ -35,9 +35,8 @@ def _record(arguments: argparse.Namespace, stops: list[int]) -> int:
     try:
         with part.open("wb") as stream:
             bag = BagWriter(stream, types)
-            recording.record(bag, robot, Composer(types, arguments.jpeg_quality), arguments.seed, arguments.episodes,
-                             world.RATE_HZ // arguments.image_rate, arguments.seconds,
-                             stopped=lambda: bool(stops), report=_say)
+            order = recording.Order(arguments.seed, arguments.episodes, world.RATE_HZ // arguments.image_rate, arguments.seconds)
+            recording.record(bag, robot, Composer(types, arguments.jpeg_quality), order, lambda: bool(stops), _say)
             bag.close()
         os.replace(part, out)
     finally:

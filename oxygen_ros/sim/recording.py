@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 from . import expert, world
 from .bag import BagWriter
 from .cameras import CAMERAS
-from .messages import Composer, load_types
+from .messages import Composer
 from .topics import INSTRUCTION, JOINT_COMMANDS, JOINT_STATES, PHASE, image_topic
 
 INSTRUCTION_TEXT = "transfer the cube"
@@ -19,7 +20,20 @@ START = 1_767_225_600 * 1_000_000_000  # 2026-01-01 00:00 UTC: made up, and the 
 _MS = 1_000_000
 _STEP = 1000 * _MS // world.RATE_HZ
 _BETWEEN_EPISODES = 1000 * _MS
-_FAILURES_ALLOWED = 10  # in a row; measured: none in 100 seeds
+_FAILURES_ALLOWED = 10  # in a row; measured: none of the seeds 0 to 899
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to record: successful demonstrations of the seeds from `first_seed` on, at most `seconds` of each.
+
+    every: control periods from one picture to the next.
+    """
+
+    first_seed: int
+    episodes: int
+    every: int
+    seconds: float
 
 
 class Event(NamedTuple):
@@ -65,36 +79,41 @@ def episode(robot: world.World, demonstration: expert.Demonstration, seed: int, 
         robot.step(targets)
 
 
-def record(bag: BagWriter, robot: world.World, compose: Composer, first_seed: int, episodes: int, every: int,
-           seconds: float, stopped: Callable[[], bool], report: Callable[[str], None]) -> None:
-    """Record that many successful demonstrations, of the seeds from `first_seed` on; at most `seconds` of each.
+def record(bag: BagWriter, robot: world.World, compose: Composer, order: Order,
+           stopped: Callable[[], bool], report: Callable[[str], None]) -> None:
+    """Fill a bag. Returns early, between two control periods, once `stopped()`. `report` gets a line per second recorded.
 
-    Returns early, between two control periods, once `stopped()`. `report` gets a line per second recorded.
     Raises RuntimeError where the expert fails on ten seeds in a row.
     """
     start = START
-    seeds = _successful(first_seed, report)
-    for number in range(1, episodes + 1):
+    seeds = successful(order.first_seed, report)
+    for number in range(1, order.episodes + 1):
         seed, demonstration = next(seeds)
         bag.note(f"oxygen_ros.sim.episode_{number}", {
             "seed": str(seed), "gym-aloha": version("gym-aloha"), "mujoco": version("mujoco")})
-        steps = round(min(len(demonstration.targets), seconds * world.RATE_HZ))
-        for step, events in enumerate(islice(episode(robot, demonstration, seed, start, every, compose), steps)):
+        steps = round(min(len(demonstration.targets), order.seconds * world.RATE_HZ))
+        moments = episode(robot, demonstration, seed, start, order.every, compose)
+        for step, events in enumerate(islice(moments, steps)):
             for received, published, topic, message in events:
                 bag.write(topic, message, published, received)
             if step % world.RATE_HZ == 0:
-                report(f"episode {number} of {episodes}, seed {seed}: {step / world.RATE_HZ:.0f} of "
+                report(f"episode {number} of {order.episodes}, seed {seed}: {step / world.RATE_HZ:.0f} of "
                        f"{steps / world.RATE_HZ:g} s, {demonstration.phases[step]}")
             if stopped():
                 return
         start += steps * _STEP + _BETWEEN_EPISODES
 
 
-def _successful(seed: int, report: Callable[[str], None]) -> Iterator[tuple[int, expert.Demonstration]]:
-    """Seeds with a demonstration that works, each tried before it is recorded: a bag holds successes only."""
+def successful(seed: int, report: Callable[[str], None],
+               demonstrate: Callable[[int], expert.Demonstration] = expert.demonstrate,
+               ) -> Iterator[tuple[int, expert.Demonstration]]:
+    """Seeds, from this one on, whose demonstration works. Each is tried before it is recorded: a bag holds successes only.
+
+    Raises RuntimeError after ten failures in a row.
+    """
     failures = 0
     while failures < _FAILURES_ALLOWED:
-        demonstration = expert.demonstrate(seed)
+        demonstration = demonstrate(seed)
         if expert.replay(demonstration, seed).succeeded:
             failures = 0
             yield seed, demonstration

@@ -2,17 +2,15 @@
 
 Only the model files of the `gym-aloha` package are used. The physics is stepped in the order in which
 dm_control steps it, so a trajectory here equals the one `gym_aloha/AlohaTransferCube-v0` would make
-(`test/sim/test_world.py` holds the two side by side), without the three images which that package renders each step.
+(`test/sim/test_sim_world.py` holds the two side by side), without the three images which that package renders each step.
 """
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-
-from . import gl  # isort: skip  (before mujoco)
 import mujoco
+import numpy as np
 
 from . import robot
 from .cameras import Photographer, mount_cameras
@@ -118,7 +116,7 @@ class World:
 
     @property
     def reward(self) -> int:
-        """gym-aloha's score: 1 the right gripper touches the cube, 2 has lifted it, 3 the left one touches it, 4 off the table."""
+        """gym-aloha's score: 1 the right gripper touches the cube, 2 and lifts it; 3 the left one touches it, 4 off the table."""
         touching = self.contacts
         if "left" in touching:
             return 3 if "table" in touching else TASK_REWARD

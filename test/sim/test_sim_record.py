@@ -1,6 +1,7 @@
 """oxygen-record-sim as an operator meets it."""
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from sim_bags import ROOT, picture, positions, read
 
 pytest.importorskip("gym_aloha", reason="the simulator is not installed: make test installs it, or pip install gym-aloha")
 
-from oxygen_ros.sim import gl, record  # noqa: E402
+from oxygen_ros.sim import expert, gl, record, recording, robot  # noqa: E402
 
 try:
     gl.require()
@@ -52,6 +53,29 @@ def test_episodes_follow_each_other_with_the_options_asked_for(tmp_path, capsys)
     pictures = heard["/cam_high/image_raw/compressed"]
     assert len(pictures) == 8 and picture(pictures[0]).shape == (120, 160, 3)
     assert "episode 2 of 2, seed 2: 0 of 0.4 s, reach the cube" in capsys.readouterr().err
+
+
+def clumsy_below(limit):
+    """The expert, with a left gripper that stays open for seeds below the limit: the cube falls."""
+    def demonstrate(seed):
+        shown = expert.demonstrate(seed)
+        targets = shown.targets.copy()
+        if seed < limit:
+            targets[:, robot.GRIPPERS[0]] = robot.finger_position(1.0)
+        return dataclasses.replace(shown, targets=targets)
+    return demonstrate
+
+
+def test_a_failed_demonstration_is_refused_with_a_word_and_the_next_seed_taken():
+    said = []
+    seed, shown = next(recording.successful(3, said.append, clumsy_below(5)))
+    assert seed == 5 and (shown.targets == expert.demonstrate(5).targets).all()
+    assert [line.split(":")[0] for line in said] == ["seed 3", "seed 4"] and all("refused" in line for line in said)
+
+
+def test_an_expert_that_always_fails_is_given_up():
+    with pytest.raises(RuntimeError, match="ten seeds in a row, 0 to 9"):
+        next(recording.successful(0, lambda line: None, clumsy_below(99)))
 
 
 def test_ctrl_c_ends_cleanly_with_what_there_is(tmp_path):
