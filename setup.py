@@ -25,7 +25,8 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["oxygen_ros", "oxygen_ros.*"]),
-    data_files=share("launch", "config", "resource"),
+    data_files=[("share/ament_index/resource_index/packages", ["resource/oxygen_ros"])]
+    + [("share/oxygen_ros", ["package.xml"]), *share("launch", "config", "resource")],
     # torch is not here: which one suits a machine, its user knows best.
     install_requires=[
         "mcap>=1.1",

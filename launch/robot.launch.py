@@ -4,14 +4,18 @@
 
 The transitions are asked for by event handlers: launch_ros's own autostart came after Jazzy. One that
 fails is an error in the launch's output; the node stays up, so `ros2 lifecycle set` can try again.
+A node that ends before it is configured ends the launch, which otherwise would wait for it for ever.
+Later it does not: a launch that includes this one may have a robot's drivers to keep up.
 """
 
 from pathlib import Path
 
 from ament_index_python.packages import get_package_share_directory
 from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, EmitEvent, OpaqueFunction, RegisterEventHandler
+from launch.actions import DeclareLaunchArgument, EmitEvent, OpaqueFunction
+from launch.actions import RegisterEventHandler, UnregisterEventHandler
 from launch.conditions import IfCondition
+from launch.event_handlers import OnProcessExit
 from launch.events import matches_action
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
@@ -37,8 +41,12 @@ def generate_launch_description() -> LaunchDescription:
     autostart = IfCondition(LaunchConfiguration("autostart"))
     configure = EmitEvent(event=request(node, Transition.TRANSITION_CONFIGURE), condition=autostart)
     activate = EmitEvent(event=request(node, Transition.TRANSITION_ACTIVATE))
+    stillborn = OnProcessExit(target_action=node, on_exit=[OpaqueFunction(function=give_up)])
     configured = OnStateTransition(
-        target_lifecycle_node=node, start_state="configuring", goal_state="inactive", entities=[activate]
+        target_lifecycle_node=node,
+        start_state="configuring",
+        goal_state="inactive",
+        entities=[UnregisterEventHandler(stillborn), activate],
     )
     return LaunchDescription(
         [
@@ -49,6 +57,7 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument("log_level", default_value="info", description="debug, info, warn, error or fatal"),
             DeclareLaunchArgument("use_sim_time", default_value="false", description="take time from /clock"),
             OpaqueFunction(function=require_params_file),
+            RegisterEventHandler(stillborn, condition=autostart),
             RegisterEventHandler(configured, condition=autostart),
             node,
             configure,
@@ -65,3 +74,8 @@ def require_params_file(context: LaunchContext) -> None:
     path = LaunchConfiguration("params_file").perform(context)
     if not Path(path).is_file():
         raise FileNotFoundError(f"params_file: there is no file '{path}'")
+
+
+def give_up(context: LaunchContext) -> None:
+    if not context.is_shutdown:
+        raise RuntimeError("oxygen-node ended before it was configured")

@@ -141,3 +141,12 @@ def test_a_missing_params_file_ends_the_launch(launch, tmp_path):
     assert robot.process.wait(timeout=30) == 1
     robot.reader.join()
     assert f"params_file: there is no file '{tmp_path}/nothing.yaml'" in robot.output
+
+
+def test_a_node_that_cannot_start_ends_the_launch(launch, tmp_path):
+    params = tmp_path / "params.yaml"
+    params.write_text("/**: [")
+    robot = launch(f"params_file:={params}")
+    assert robot.process.wait(timeout=30) == 1
+    robot.reader.join()
+    assert "oxygen-node ended before it was configured" in robot.output
