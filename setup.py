@@ -13,7 +13,8 @@ COMMANDS = runpy.run_path(str(HERE / "oxygen_ros" / "commands.py"))["COMMANDS"]
 
 def share(*rooms: str) -> "list[tuple[str, list[str]]]":
     """List the files of the rooms, folder by folder, for the place where colcon puts them too."""
-    files = [file.relative_to(HERE) for room in rooms for file in sorted((HERE / room).rglob("*")) if file.is_file()]
+    found = [file.relative_to(HERE) for room in rooms for file in sorted((HERE / room).rglob("*")) if file.is_file()]
+    files = [file for file in found if "__pycache__" not in file.parts]
     folders = sorted({file.parent for file in files})
     return [(f"share/oxygen_ros/{folder}", [str(f) for f in files if f.parent == folder]) for folder in folders]
 

@@ -157,7 +157,7 @@ def build() -> None:
     contents = [ROOT / name for name in ("CMakeLists.txt", "package.xml", "oxygen_ros/commands.py")]
     contents += sorted((ROOT / "msg").iterdir()) + sorted((ROOT / "cmake").iterdir())
     # A link follows its file; only that files come and go needs a build.
-    names = sorted(str(file) for room in rooms for file in room.rglob("*"))
+    names = sorted(str(file) for room in rooms for file in room.rglob("*") if "__pycache__" not in file.parts)
     tools = digest(ROOT / "requirements" / "ros.txt", Path(__file__))
     made_of = digest(tools, *contents, *names)
     if stamped("build", made_of):
