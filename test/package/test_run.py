@@ -26,7 +26,7 @@ def test_a_ros_sourced_in_the_shell_is_left_out_and_the_rest_is_kept():
     environment = run(
         "env",
         AMENT_PREFIX_PATH="/opt/ros/jazzy:/home/me/ws/install",
-        PYTHONPATH="/opt/ros/jazzy/lib/python3.12/site-packages:/home/me/lib:/home/me/ws/install/lib/python3.12/site-packages",
+        PYTHONPATH="/opt/ros/jazzy/lib/python3.12/site-packages:/home/me/lib:/home/me/ws/install/lib/python3.12",
         LD_LIBRARY_PATH="/opt/ros/jazzy/lib:/usr/local/cuda/lib64",
         ROS_DOMAIN_ID="42",
     ).stdout.splitlines()

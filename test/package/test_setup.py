@@ -80,7 +80,8 @@ def test_a_torch_of_the_base_python_is_used(bootstrap, tmp_path, monkeypatch):
 def test_the_pins_are_within_what_setup_py_allows():
     lines = re.findall(r'^        "([a-z]+[><=].*)",$', (ROOT / "setup.py").read_text(), re.MULTILINE)
     allowed = [Requirement(line) for line in lines]
-    pins = [Requirement(line) for line in (ROOT / "requirements" / "runtime.txt").read_text().splitlines() if "==" in line]
+    pinned = (ROOT / "requirements" / "runtime.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in pinned if "==" in line]
     assert {"numpy", "pillow", "safetensors", "sentencepiece"} <= {requirement.name for requirement in allowed}
     for requirement in allowed:
         versions = [next(iter(pin.specifier)).version for pin in pins if pin.name == requirement.name]
