@@ -37,7 +37,7 @@ setup(
         "rosbags>=0.10",
         "safetensors>=0.4",
         "sentencepiece>=0.1.97",
-        "tokenizers>=0.15",
+        "tokenizers>=0.15.2",
     ],
     extras_require={"torch": ["torch>=2.5"], "sim": ["gym-aloha>=0.1.1", "mujoco>=3.1"]},
     entry_points={"console_scripts": [f"{command} = oxygen_ros.commands:main" for command in COMMANDS]},

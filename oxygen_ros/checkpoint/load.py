@@ -23,13 +23,11 @@ from .tensors import TensorFolder
 class Conventions:
     """The rules of the software that trained a policy, where public implementations differ (pi05.md section 13).
 
-    prompt: `state` (robot state as text) or `plain`; normalization: rule per `state` and `actions`, as named by
-    `embodiment.normalization`; resize: `openpi` (Pillow, antialiased) or `lerobot` (bilinear, float);
+    normalization: rule per `state` and `actions`, as named by `embodiment.normalization`; resize: `openpi` (Pillow, antialiased) or `lerobot` (bilinear, float);
     accumulated_time: whether flow time is summed in float32, as openpi's sampling loop does.
     """
 
-    prompt: Literal["state", "plain"] = "state"
-    normalization: Mapping[str, str] = field(default_factory=lambda: {"state": "quantiles", "actions": "quantiles"})
+    normalization: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(("state", "actions"), "openpi_quantile"))
     resize: Literal["openpi", "lerobot"] = "openpi"
     accumulated_time: bool = True
 
@@ -49,9 +47,10 @@ class Checkpoint:
     _sources: Mapping[str, tuple[str, ...]]
 
     def model(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32,
-              progress: Callable[[str], None] = lambda text: None) -> Pi05:
+              progress: Callable[[int, int], None] = lambda done, total: None) -> Pi05:
         """Read the weights to `device`, once; matrices that we keep as one are joined on the way.
 
+        progress is told how many of how many parameters are read; what it raises ends the loading.
         Raises CheckpointError that lists missing and misshapen tensors, or names one with NaN or infinity.
         """
         with torch.device("meta"):
@@ -63,13 +62,17 @@ class Checkpoint:
         for done, name in enumerate(expected):
             tensor = self._read(table[name], tuple(expected[name].shape), model.precision_of(name, dtype), device)
             _set_parameter(model, name, tensor)
-            if done % 64 == 0:
-                progress(f"{self.folder.name}: {done} of {len(expected)} parameters read")
-        if head != embedding and not torch.equal(self._tensors[head], self._tensors[embedding]):
+            progress(done + 1, len(expected))
+        if self.untied:
             shape = tuple(expected["backbone.embedding"].shape)
             model.backbone.head = torch.nn.Parameter(self._read((head,), shape, dtype, device), requires_grad=False)
-            progress(f"{embedding} and {head} differ: the first embeds tokens, the second is the language head")
         return model.eval()
+
+    @property
+    def untied(self) -> bool:
+        """Whether the file holds a language head that differs from the embedding."""
+        embedding, head = self._embedding_and_head()
+        return head != embedding and not torch.equal(self._tensors[head], self._tensors[embedding])
 
     def _embedding_and_head(self) -> tuple[str, str]:
         if self.layout == "oxygen":

@@ -59,4 +59,6 @@ def save(folder: Path, model: Pi05, *, conventions: dict, robot: str | None, tra
     }
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
     tensors = {name: p.detach().to(dtype or p.dtype).contiguous().cpu() for name, p in model.named_parameters()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    weights = folder / "model.safetensors"
+    save_file(tensors, weights, metadata={"format": "pt"})
+    weights.chmod(0o644)  # safetensors makes it its owner's alone; an installed policy is read by others

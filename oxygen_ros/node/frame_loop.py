@@ -1,0 +1,63 @@
+"""One thread that makes frames, so that inference never blocks a subscription, a service or the timer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One control tick. deadline: `time.monotonic` seconds of the next one."""
+
+    deadline: float
+    period: float
+
+
+class FrameLoop:
+    """Calls `work` once per tick. A tick that comes while a frame still runs is missed, not queued."""
+
+    def __init__(self, work: Callable[[Tick], None]) -> None:
+        self.misses = 0
+        self._work = work
+        self._wanted = threading.Condition()
+        self._tick: Tick | None = None
+        self._busy = self._closed = False
+        self._thread = threading.Thread(target=self._run, name="frames", daemon=True)
+        self._thread.start()
+
+    def tick(self, tick: Tick) -> None:
+        with self._wanted:
+            if self._busy or self._tick is not None:
+                self.misses += 1
+            elif not self._closed:
+                self._tick = tick
+                self._wanted.notify_all()
+
+    def wait_idle(self) -> None:
+        """Drop a tick that has not begun, and return when no frame runs."""
+        with self._wanted:
+            self._tick = None
+            self._wanted.wait_for(lambda: not self._busy)
+
+    def close(self) -> None:
+        """End the thread after the frame in flight."""
+        with self._wanted:
+            self._closed, self._tick = True, None
+            self._wanted.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._wanted:
+                self._wanted.wait_for(lambda: self._closed or self._tick is not None)
+                if self._closed:
+                    return
+                tick, self._tick, self._busy = self._tick, None, True
+            try:
+                self._work(tick)
+            finally:
+                with self._wanted:
+                    self._busy = False
+                    self._wanted.notify_all()

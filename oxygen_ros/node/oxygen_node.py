@@ -1,0 +1,159 @@
+"""The lifecycle node: what each transition does, and what it says when it fails."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import traceback
+from collections.abc import Callable
+
+from lifecycle_msgs.srv import ChangeState
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.lifecycle import LifecycleNodeMixin, LifecycleState, TransitionCallbackReturn
+from rclpy.node import Node
+from rclpy.task import Future
+
+from ..checkpoint.errors import CheckpointError
+from ..embodiment.errors import InputError
+from ..settings import SettingsError
+from .diagnostics import Diagnostics
+from .parameters import Parameters
+from .session import Session
+from .throttle import Throttle
+
+_OWNERS_FAULT = (SettingsError, CheckpointError, InputError)
+
+
+class Interrupted(Exception):
+    """The process is to end; a long transition stops where it is."""
+
+
+def _explained(transition: Callable) -> Callable:
+    """Says why a transition failed.
+
+    What the owner can mend is one line and FAILURE; anything else is a traceback and ERROR, from which `on_error`
+    makes a clean unconfigured node. (rclpy itself swallows the exception.)
+    """
+
+    @functools.wraps(transition)
+    def run(self: OxygenNode, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            transition(self, state)
+        except _OWNERS_FAULT as error:
+            self.last_failure = f"{transition.__name__.removeprefix('on_')} failed: {error}"
+            for line in getattr(error, "problems", (str(error),)):
+                self.get_logger().error(f"{self.get_fully_qualified_name()}: {line}")
+            return TransitionCallbackReturn.FAILURE
+        except Interrupted:
+            return TransitionCallbackReturn.FAILURE
+        except Exception as error:
+            self.last_failure = f"{transition.__name__.removeprefix('on_')} failed: {error!r}"
+            self.get_logger().error(f"{self.last_failure}\n{traceback.format_exc()}")
+            return TransitionCallbackReturn.ERROR
+        return TransitionCallbackReturn.SUCCESS
+
+    return run
+
+
+class OxygenNode(LifecycleNodeMixin, Node):
+    """Cameras, joints and instructions in; action chunks and language out.
+
+    configure loads and warms up the policy, activate starts the control timer, deactivate ends after the frame in
+    flight, cleanup frees everything.
+    """
+
+    def __init__(self, name: str = "oxygen", **options) -> None:
+        Node.__init__(self, name, automatically_declare_parameters_from_overrides=True, **options)
+        # Reentrant, so that get_state answers while a transition takes its time.
+        LifecycleNodeMixin.__init__(self, callback_group=ReentrantCallbackGroup())
+        self._transition = self._service_change_state.callback
+        self._service_change_state.callback = self._change_state
+        self._transition_thread: threading.Thread | None = None
+        self.session: Session | None = None
+        self.active = False
+        self.last_failure = ""
+        self.interrupted = threading.Event()
+        self._throttle = Throttle()
+        self.settings_parameters = Parameters(self)
+        self.add_post_set_parameters_callback(lambda _: self._take_live_settings())
+        self._diagnostics = Diagnostics(self)
+
+    async def _change_state(self, request: ChangeState.Request, response: ChangeState.Response) -> ChangeState.Response:
+        """A transition in a thread of its own, so that everything else goes on being answered meanwhile.
+
+        (rclpy's executor with several threads would do that too, but it spins, and starves the frame thread of Python.)
+        """
+        if self._transition_thread is not None and self._transition_thread.is_alive():
+            self.get_logger().error("transition refused: another one is under way")
+            response.success = False
+            return response
+        done = Future(executor=self.executor)
+
+        def run() -> None:
+            self._transition(request, response)
+            done.set_result(response)
+            self.executor.wake()
+
+        self._transition_thread = threading.Thread(target=run, name="transition")
+        self._transition_thread.start()
+        return await done
+
+    def wait_for_transition(self) -> None:
+        """Return when no transition is under way."""
+        if self._transition_thread is not None:
+            self._transition_thread.join()
+
+    @_explained
+    def on_configure(self, state: LifecycleState) -> None:
+        settings = self.settings_parameters.read()
+        if not settings.policy:
+            name = self.get_fully_qualified_name()
+            raise SettingsError([f"parameter policy is empty: give {name} a parameter file whose top key is {name} or /**"])
+        self.session = Session(self, settings, self._reading)
+        self.settings_parameters.lock(True)
+        self.last_failure = ""
+        policy = self.session.policy
+        self.get_logger().info(
+            f"configured: {policy.robot.name} on {policy.folder} at {settings.control_rate:g} Hz"
+            + ("" if policy.trained else "; its weights are RANDOM, its actions mean nothing")
+        )
+
+    @_explained
+    def on_activate(self, state: LifecycleState) -> None:
+        LifecycleNodeMixin.on_activate(self, state)
+        self.session.activate()
+        self.active = True
+
+    @_explained
+    def on_deactivate(self, state: LifecycleState) -> None:
+        self.active = False
+        self.session.deactivate()
+        LifecycleNodeMixin.on_deactivate(self, state)
+
+    @_explained
+    def on_cleanup(self, state: LifecycleState) -> None:
+        self._close()
+
+    @_explained
+    def on_shutdown(self, state: LifecycleState) -> None:
+        self._close()
+
+    @_explained
+    def on_error(self, state: LifecycleState) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        self.active = False
+        session, self.session = self.session, None
+        self.settings_parameters.lock(False)
+        if session is not None:
+            session.close()
+
+    def _take_live_settings(self) -> None:
+        if self.session is not None:
+            self.session.settings = self.settings_parameters.read()
+
+    def _reading(self, done: int, total: int) -> None:
+        if self.interrupted.is_set():
+            raise Interrupted
+        self._throttle(self.get_logger().info, "reading", f"weights: {done} of {total} parameters read")

@@ -1,0 +1,97 @@
+"""The settings as ROS parameters: declared once, wrong ones named at configure instead of ending the process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from .. import settings
+from ..settings import Declaration, Settings
+
+# Declared by rclpy itself, in every node.
+_ROS_OWN = ("use_sim_time", "qos_overrides", "start_type_description_service")
+
+
+class Parameters:
+    """Declares every setting on a node and reads them back, checked.
+
+    Types are left open to ROS on purpose: a YAML with a wrong type would otherwise end the process before anybody
+    could be told which key it is. `read` names it, and configure fails.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._locked = False
+        self._declare()
+        node.add_on_set_parameters_callback(self._judge)
+
+    def read(self) -> Settings:
+        """Raises SettingsError with every unknown key, wrong type and value out of range."""
+        self._declare()
+        return settings.read(self._values())
+
+    def lock(self, locked: bool) -> None:
+        """While locked, only settings that may change on a running node can be set."""
+        self._locked = locked
+
+    def _declare(self) -> None:
+        for declaration in settings.declarations(self._cameras()):
+            descriptor = _descriptor(declaration)
+            if self._node.has_parameter(declaration.name):
+                self._node.set_descriptor(declaration.name, descriptor)
+            else:
+                self._node.declare_parameter(declaration.name, _to_ros(declaration.default), descriptor)
+
+    def _cameras(self) -> Sequence[str]:
+        value = self._node.get_parameter("cameras").value if self._node.has_parameter("cameras") else ()
+        return [v for v in value if v and isinstance(v, str)] if isinstance(value, (list, tuple)) else ()
+
+    def _values(self) -> dict[str, Any]:
+        parameters = self._node.get_parameters_by_prefix("")
+        return {
+            name: _from_ros(parameter.value) for name, parameter in parameters.items() if name.split(".")[0] not in _ROS_OWN
+        }
+
+    def _judge(self, changes: Sequence[Parameter]) -> SetParametersResult:
+        known = {d.name: d for d in settings.declarations(self._cameras())}
+        for change in changes:
+            declaration = known.get(change.name)
+            if declaration is None:
+                continue
+            problem = settings.problem_with(declaration, _from_ros(change.value))
+            if problem is None and self._locked and not declaration.live:
+                problem = f"parameter {change.name} cannot change while the node is configured; clean up first"
+            if problem:
+                return SetParametersResult(successful=False, reason=problem)
+        return SetParametersResult(successful=True)
+
+
+def _descriptor(declaration: Declaration) -> ParameterDescriptor:
+    """Ranges are told to ROS tools but enforced by us, with an error that names the key."""
+    descriptor = ParameterDescriptor(name=declaration.name, description=declaration.description, dynamic_typing=True)
+    constraints = []
+    if declaration.choices:
+        constraints.append("one of " + ", ".join(map(str, declaration.choices)))
+    if declaration.low is not None:
+        constraints.append(f"at least {declaration.low:g}")
+    if declaration.high is not None:
+        constraints.append(f"at most {declaration.high:g}")
+    if not declaration.live:
+        constraints.append("takes effect at configure")
+    descriptor.additional_constraints = "; ".join(constraints)
+    return descriptor
+
+
+def _to_ros(value: Any) -> Any:
+    # ROS has no type for an empty list.
+    return [""] if value == () else value
+
+
+def _from_ros(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and all(v == "" for v in value):
+        return ()
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,40 @@
+"""The quality of service of every topic, in one place.
+
+A subscriber that requests a deadline never matches a publisher that offers none: publishers offer, subscriptions
+do not request. Every endpoint can be overridden with the usual `qos_overrides` parameters.
+"""
+
+from __future__ import annotations
+
+from rclpy.duration import Duration
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos_overriding_options import QoSOverridingOptions
+
+
+def _reliable(depth: int, durability: DurabilityPolicy = DurabilityPolicy.VOLATILE) -> QoSProfile:
+    return QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
+
+
+SENSOR = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+INSTRUCTION = _reliable(10)
+INSTRUCTION_LATCHED = _reliable(10, DurabilityPolicy.TRANSIENT_LOCAL)
+LANGUAGE_TOKENS = _reliable(1000)
+UTTERANCE = _reliable(10, DurabilityPolicy.TRANSIENT_LOCAL)
+MEMORY = _reliable(100, DurabilityPolicy.TRANSIENT_LOCAL)
+FRAME_STATS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+PREDICTED_PATH = _reliable(1)
+DIAGNOSTICS = _reliable(10)
+
+
+def action_chunk(deadline: float, lifespan: float) -> QoSProfile:
+    """deadline and lifespan in seconds; 0 leaves them unlimited."""
+    profile = _reliable(1)
+    if deadline:
+        profile.deadline = Duration(seconds=deadline)
+    if lifespan:
+        profile.lifespan = Duration(seconds=lifespan)
+    return profile
+
+
+def overridable(entity_id: str | None = None) -> QoSOverridingOptions:
+    return QoSOverridingOptions.with_default_policies(entity_id=entity_id)

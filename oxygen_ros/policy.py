@@ -1,0 +1,151 @@
+"""A policy folder and a robot's settings, made ready: pipeline and engine.
+
+The node, the replay and the benchmark all start from here, so they run the same thing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from .checkpoint.errors import CheckpointError
+from .checkpoint.load import load
+from .embodiment.pipeline import ModelInput, Pipeline
+from .embodiment.registry import ROBOTS, robot
+from .embodiment.robot import Robot
+from .embodiment.tokenizer import Tokenizer
+from .engine.engine import Engine, EngineSettings
+from .engine.observation import Observation
+from .settings import Settings, SettingsError
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Robot observations in, robot actions out; `engine` does the work in between."""
+
+    folder: Path
+    layout: str
+    trained: bool
+    robot: Robot
+    pipeline: Pipeline
+    engine: Engine
+
+    def observation(self, seen: ModelInput, stamp_ns: int) -> Observation:
+        return Observation(torch.from_numpy(seen.images), torch.from_numpy(seen.tokens), stamp_ns)
+
+    def robot_actions(self, actions: torch.Tensor, seen: ModelInput) -> np.ndarray:
+        """Normalised actions [H, A] -> robot units [H, action_dim], float32."""
+        return self.pipeline.act(actions.numpy(), seen.state)
+
+
+def load_policy(
+    settings: Settings,
+    say: Callable[[str], None] = lambda text: None,
+    reading: Callable[[int, int], None] = lambda done, total: None,
+) -> Policy:
+    """Read the folder, check that it fits the robot, and warm the engine up.
+
+    say is given lines for the log; reading how many of how many parameters are read, and may raise to end it.
+    Raises SettingsError, CheckpointError or embodiment.InputError, each saying what to change.
+    """
+    if not settings.policy:
+        raise SettingsError(["parameter policy is empty, expected a policy folder"])
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    device = _device(settings.device)
+    checkpoint = load(resolve(settings.policy))
+    name = settings.robot or checkpoint.robot
+    if name is None:
+        raise SettingsError([f"parameter robot is empty and {checkpoint.folder} names none; known: {', '.join(ROBOTS)}"])
+    body = _robot(name, settings)
+    pipeline = Pipeline(
+        body,
+        checkpoint.statistics,
+        checkpoint.conventions.normalization,
+        Tokenizer.load(checkpoint.folder),
+        image_size=checkpoint.config.vision.image_size,
+        resize=checkpoint.conventions.resize,
+        action_dim=checkpoint.config.action_dim,
+        max_tokens=checkpoint.config.max_token_len,
+    )
+    if pipeline.tokenizer.vocab_size > checkpoint.config.vocab_size:
+        raise CheckpointError(
+            f"the tokenizer of {checkpoint.folder} has {pipeline.tokenizer.vocab_size} pieces, "
+            f"the model's embedding {checkpoint.config.vocab_size}: they do not belong together"
+        )
+    say(f"{checkpoint.folder}: {checkpoint.layout} layout, {name}, computing in {settings.dtype} on {device}")
+    unused = checkpoint.unused()
+    if unused:
+        say(f"{checkpoint.folder}: {len(unused)} tensors belong to no part of pi0.5 and are left out: {', '.join(unused[:8])}")
+    if checkpoint.untied:
+        say(f"{checkpoint.folder}: the language head is a matrix of its own, not the token embedding")
+    model = checkpoint.model(device, getattr(torch, settings.dtype), reading)
+    engine = Engine(model, EngineSettings(
+        denoise_steps=settings.denoise_steps,
+        accumulated_time=checkpoint.conventions.accumulated_time,
+        cameras=len(settings.cameras),
+        slots=settings.kv_slots,
+        max_requests=settings.language.max_requests,
+        max_waiting=settings.language.max_waiting,
+        max_language_tokens=settings.language.max_request_tokens,
+        steps_per_frame=settings.language.steps_per_frame or None,
+        seed=None if settings.seed < 0 else settings.seed,
+        fixed_noise=settings.fixed_noise,
+    ))
+    engine.warm_up()
+    return Policy(checkpoint.folder, checkpoint.layout, checkpoint.trained, body, pipeline, engine)
+
+
+def resolve(path: str) -> Path:
+    """A path as given, `~` expanded; package://NAME/REST under the package's share folder.
+
+    Without ROS only package://oxygen_ros/ is known: in the clone, or where pip put it.
+    """
+    scheme, separator, rest = path.partition("package://")
+    if scheme or not separator:
+        return Path(path).expanduser()
+    package, _, inside = rest.partition("/")
+    try:
+        from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
+    except ImportError:
+        if package == __package__:
+            clone = Path(__file__).parent.parent
+            return (clone if (clone / "package.xml").is_file() else Path(sys.prefix) / "share" / package) / inside
+        raise SettingsError([f"{path} needs ROS to find package {package}; give a path"]) from None
+    try:
+        return Path(get_package_share_directory(package)) / inside
+    except PackageNotFoundError:
+        raise SettingsError([f"{path} names package {package}, which is not on AMENT_PREFIX_PATH"]) from None
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise SettingsError([f"parameter device is {name!r}, which this torch cannot use: {str(error).splitlines()[0]}"]) from error
+    return device
+
+
+def _robot(name: str, settings: Settings) -> Robot:
+    """The named description with the cameras' rotations from the settings."""
+    body = robot(name)
+    known = [camera.name for camera in body.cameras]
+    strangers = [camera for camera in settings.cameras if camera not in known]
+    if strangers or not settings.cameras:
+        found = ", ".join(strangers) or "nothing"
+        raise SettingsError([f"parameter cameras lists {found}, expected some of {name}'s: {', '.join(known)}"])
+    missing = [camera.name for camera in body.cameras if camera.required and camera.name not in settings.cameras]
+    if missing:
+        raise SettingsError([f"parameter cameras lacks {', '.join(missing)}, which {name} requires"])
+    cameras = [
+        {"name": c.name, "slot": c.slot, "required": c.required,
+         "rotation": settings.camera[c.name].rotation if c.name in settings.camera else c.rotation}
+        for c in body.cameras
+    ]
+    return robot(name, {"cameras": cameras})

@@ -1,0 +1,1 @@
+"""A recorded bag in, an evaluation out; and the bag's own topics, played live."""
