@@ -197,13 +197,14 @@ class Engine:
             except Exception as error:
                 yield from self._scheduler.finish(running, FinishReason.ERROR, f"decode failed: {error}")
                 raise FrameError("decode", error) from error
-            self._cost.learn(rows, time.monotonic() - began)
             steps += 1
             for request, token in zip(running, said):
                 if token.last:
                     self._scheduler.retire(request)
                 tokens += 1
                 yield token
+            # What the consumer does with its tokens is part of what a step costs before the deadline.
+            self._cost.learn(rows, time.monotonic() - began)
 
     def _step(self, running: Sequence[RunningRequest]) -> list[Token]:
         """One token for each running request, from one pass over the weights."""
