@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,22 +14,10 @@ from torch import Tensor
 from ..pi05.config import PRESETS, Pi05Config
 from ..pi05.model import Pi05
 from . import layouts, native
+from .conventions import Conventions
 from .errors import CheckpointError
 from .statistics import Statistics, read_lerobot_statistics, read_openpi_statistics
 from .tensors import TensorFolder
-
-
-@dataclass(frozen=True)
-class Conventions:
-    """The rules of the software that trained a policy, where public implementations differ (pi05.md section 13).
-
-    normalization: rule per `state` and `actions`, as named by `embodiment.normalization`; resize: `openpi` (Pillow, antialiased) or `lerobot` (bilinear, float);
-    accumulated_time: whether flow time is summed in float32, as openpi's sampling loop does.
-    """
-
-    normalization: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(("state", "actions"), "openpi_quantile"))
-    resize: Literal["openpi", "lerobot"] = "openpi"
-    accumulated_time: bool = True
 
 
 @dataclass(frozen=True)
@@ -122,7 +110,7 @@ def load(path: str | Path) -> Checkpoint:
     if config.get("type") == native.TYPE:
         ours = native.read_config(config, folder)
         return Checkpoint(
-            folder, "oxygen", ours.config, Conventions(**ours.conventions), read_openpi_statistics(folder),
+            folder, "oxygen", ours.config, Conventions.from_dict(ours.conventions), read_openpi_statistics(folder),
             ours.trained, ours.robot, tensors, native.sources(ours.config),
         )
     if not layouts.is_openpi(tensors):
