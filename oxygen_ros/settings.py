@@ -44,7 +44,7 @@ class CameraSettings:
 @dataclass(frozen=True)
 class LanguageSettings:
     max_requests: int = parameter(8, "Language requests decoded together.", low=1, high=256)
-    max_waiting: int = parameter(32, "Language requests that may wait to be decoded; more are rejected.", low=0)
+    max_waiting: int = parameter(32, "Language requests that may wait to be decoded; more are rejected.", low=1)
     max_request_tokens: int = parameter(192, "Room for prompt and answer of one request, in tokens.", low=2)
     max_tokens: int = parameter(64, "Length of an answer in tokens where the request gives none.", low=1, live=True)
     temperature: float = parameter(0.0, "Sampling temperature; 0 is greedy.", low=0.0, live=True)

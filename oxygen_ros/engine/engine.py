@@ -156,14 +156,16 @@ class Engine:
             images=torch.zeros(self.settings.cameras, size, size, 3, dtype=torch.uint8),
             tokens=torch.zeros(self.model.config.max_token_len, dtype=torch.int64),
         )
+        seats = min(self.settings.max_requests, self.settings.max_waiting)
+        answer = min(8, self.settings.max_language_tokens - 1)
         # The first round pays for what is allocated and compiled once; only the second says what a step costs.
-        for seats in (self.settings.max_requests, 1, self.settings.max_requests):
-            self._cost = StepCost() if seats == 1 else self._cost
-            for seat in range(seats):
-                self.submit(LanguageRequest(seat, prompt=(0,), max_tokens=8, end_tokens=()))
+        for requests in (seats, 1, seats):
+            self._cost = StepCost() if requests == 1 else self._cost
+            for seat in range(requests):
+                self.submit(LanguageRequest(seat, prompt=(0,), max_tokens=answer, end_tokens=()))
             for _ in self.frame(observation):
                 pass
-        self.drain()
+            self.drain()
 
     def _prefill(self, observation: Observation, slot: Slot, wants_hidden: bool) -> Tensor | None:
         device = self.model.device
