@@ -1,0 +1,46 @@
+"""Writes the README's table of parameters from their one declaration; --check only says whether it is up to date."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import yaml
+
+from oxygen_ros import settings
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BEGIN, END = "<!-- parameters: written by scripts/write_parameter_table.py -->\n", "<!-- end of parameters -->"
+
+
+def rows() -> list[str]:
+    lines = ["| parameter | default | meaning |", "|---|---|---|"]
+    for declaration in settings.declarations(["<name>"]):
+        bounds = []
+        if declaration.choices:
+            bounds.append("one of " + ", ".join(map(str, declaration.choices)))
+        if declaration.low is not None:
+            bounds.append(f"at least {declaration.low:g}")
+        if declaration.high is not None:
+            bounds.append(f"at most {declaration.high:g}")
+        notes = declaration.description + (f" ({'; '.join(bounds)})" if bounds else "") + (" *Live.*" if declaration.live else "")
+        default = yaml.safe_dump(_plain(declaration.default), default_flow_style=True).split("\n")[0]
+        lines.append(f"| `{declaration.name}` | `{default}` | {notes.replace('<', '&lt;')} |")
+    return lines
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def with_table(text: str) -> str:
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + BEGIN + "\n".join(rows()) + "\n" + END + after
+
+
+if __name__ == "__main__":
+    text = README.read_text()
+    if "--check" in sys.argv[1:]:
+        sys.exit(0 if with_table(text) == text else "README.md: its table of parameters is out of date")
+    README.write_text(with_table(text))
