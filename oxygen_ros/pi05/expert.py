@@ -66,7 +66,7 @@ class ActionExpert(nn.Module):
         return F.silu(self.time_out(F.silu(self.time_in(embedded))))
 
     def modulations(self, times: Tensor) -> Tensor:
-        """What every norm does at each flow time: times [n] -> [n, 2 * depth + 1, 3, width], in float32.
+        """What every norm does at each flow time: times [...] -> [..., 2 * depth + 1, 3, width], in float32.
 
         Row 2 l is the first norm of layer l, 2 l + 1 its second, the last row the final norm.
         """

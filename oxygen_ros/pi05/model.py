@@ -13,6 +13,7 @@ from .cache import Strip
 from .config import Pi05Config
 from .expert import ActionExpert
 from .flow import euler, flow_times
+from .rtc import Guidance, trained_times
 from .vision import VisionTower
 
 _FLOAT32_ISLAND = re.compile(
@@ -65,9 +66,35 @@ class Pi05(nn.Module):
         times = torch.tensor(flow_times(steps, accumulated_time), dtype=torch.float64, device=self.device)
         return self.expert.modulations(times)
 
-    def denoise(self, noise: Tensor, strip: Strip, plan: Tensor) -> Tensor:
-        """noise [H, A] float32 -> normalised actions [H, A] float32, given a prefilled strip."""
-        return euler(noise, len(plan), lambda x, step: self.expert.velocity(x, plan[step], strip))
+    def denoise(self, noise: Tensor, strip: Strip, plan: Tensor, guidance: Guidance | None = None) -> Tensor:
+        """noise [H, A] float32 -> normalised actions [H, A] float32, given a prefilled strip.
+
+        guidance joins them to the chunk that is being executed.
+        """
+        steps = len(plan)
+
+        def velocity(x: Tensor, step: int) -> Tensor:
+            plain = self.expert.velocity(x, plan[step], strip)
+            return plain if guidance is None else guidance.guide(x, plain, 1.0 - step / steps)
+
+        return euler(noise, steps, velocity)
+
+    def denoise_after(self, committed: Tensor, noise: Tensor, strip: Strip, steps: int) -> Tensor:
+        """Like `denoise`, with the first rows held at `committed` [delay, <= A]; for weights trained that way (rtc)."""
+        delay = len(committed)
+        prefix = torch.zeros(delay, noise.shape[1], device=noise.device)
+        prefix[:, : committed.shape[1]] = committed
+        times = trained_times(flow_times(steps), len(noise), delay).to(self.device)
+        # [steps, rows, norms, 3, width] -> [steps, norms, 3, rows, width]
+        plan = self.expert.modulations(times).permute(0, 2, 3, 1, 4)
+
+        def hold(x: Tensor) -> Tensor:
+            return torch.cat((prefix, x[delay:]))
+
+        x = hold(noise)
+        for step in range(steps):
+            x = hold(torch.add(x, self.expert.velocity(x, plan[step], strip), alpha=-1.0 / steps))
+        return x
 
     def advance(self, tokens: Tensor, continuations: Sequence[Continuation]) -> Tensor:
         """tokens [sum of counts] -> the logits [requests, vocab_size] that follow each continuation."""
