@@ -16,35 +16,44 @@ class Tick:
 
 
 class FrameLoop:
-    """Calls `work` once per tick. A tick that comes while a frame still runs is missed, not queued."""
+    """Between `start` and `stop`, calls `work` once per tick.
+
+    A tick that comes while a frame still runs is missed and counted in `misses`, not queued.
+    """
 
     def __init__(self, work: Callable[[Tick], None]) -> None:
         self.misses = 0
         self._work = work
         self._wanted = threading.Condition()
         self._tick: Tick | None = None
-        self._busy = self._closed = False
+        self._started = self._busy = self._closed = False
         self._thread = threading.Thread(target=self._run, name="frames", daemon=True)
         self._thread.start()
 
+    def start(self) -> None:
+        with self._wanted:
+            self._started = True
+
     def tick(self, tick: Tick) -> None:
         with self._wanted:
+            if not self._started:  # a timer may fire once more while it is being destroyed
+                return
             if self._busy or self._tick is not None:
                 self.misses += 1
-            elif not self._closed:
+            else:
                 self._tick = tick
                 self._wanted.notify_all()
 
-    def wait_idle(self) -> None:
+    def stop(self) -> None:
         """Drop a tick that has not begun, and return when no frame runs."""
         with self._wanted:
-            self._tick = None
+            self._started, self._tick = False, None
             self._wanted.wait_for(lambda: not self._busy)
 
     def close(self) -> None:
         """End the thread after the frame in flight."""
         with self._wanted:
-            self._closed, self._tick = True, None
+            self._started, self._closed, self._tick = False, True, None
             self._wanted.notify_all()
         self._thread.join()
 

@@ -6,23 +6,35 @@ Receipt is on the steady clock, stamps are ROS time. A message counts as fresh o
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..embodiment.errors import InputError
 from ..embodiment.joints import JointBuffer
+from . import messages
 
 # A driver may stamp the end of an exposure by a clock that is a little ahead of ours.
 FUTURE_TOLERANCE = 0.1  # s
 
 
-class NotReady(Exception):
-    """No frame can be made now; `reasons` says of each topic why, one line each."""
+@dataclass(frozen=True)
+class Reason:
+    """Why a topic is of no use now, or of less: a line for the operator."""
 
-    def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("; ".join(reasons))
+    topic: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.text}"
+
+
+class NotReady(Exception):
+    """No frame can be made now; `reasons` has one for each topic that lacks."""
+
+    def __init__(self, reasons: Sequence[Reason]) -> None:
+        super().__init__("; ".join(map(str, reasons)))
         self.reasons = tuple(reasons)
 
 
@@ -35,46 +47,115 @@ class Now:
 
 
 @dataclass(frozen=True)
-class Picture:
-    pixels: np.ndarray
+class Arrival:
+    """A message as it came, with the stamp that it counts by."""
+
+    serialized: bytes
     stamp_ns: int
     receipt: Now
 
 
 @dataclass(frozen=True)
+class Picture:
+    pixels: np.ndarray
+    arrival: Arrival
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """Everything one frame is made from. stamp_ns: of the newest picture, or of the joint state if that is newer."""
+    """Everything one frame is made from.
+
+    stamp_ns: of the newest picture, or of the joint state if that is newer. oldest_ns: of what is oldest.
+    """
 
     images: Mapping[str, np.ndarray]
     state: np.ndarray
     stamp_ns: int
+    oldest_ns: int
 
 
-class CameraInput:
+class Source:
+    """One topic, and how it fares: counts, the newest `problem`, and whether its messages are `unstamped`."""
+
+    def __init__(self, topic: str, max_age: float) -> None:
+        self.topic, self.max_age = topic, max_age
+        self.received = self.refused = 0
+        self.problem: Reason | None = None
+        self._unstamped: Reason | None = None
+        self._heard: Now | None = None  # the last message, whatever it was worth
+
+    def complaints(self) -> list[Reason]:
+        """What is wrong with messages that came, though there may be others to make a frame from."""
+        return [reason for reason in (self.problem, self._unstamped) if reason]
+
+    def age(self, now: Now) -> float | None:
+        """Seconds since the last message came, None before the first."""
+        return None if self._heard is None else (now.steady_ns - self._heard.steady_ns) / 1e9
+
+    def _hear(self, stamp_ns: int, now: Now) -> int:
+        """Note that a message came; return the stamp that it counts by, which is its receipt where it has none."""
+        self.received += 1
+        self._heard = now
+        self._unstamped = None if stamp_ns else Reason(
+            self.topic, f"stamp is 0, {now.ros_ns / 1e9:.0f} s before this node's clock, so the time of receipt counts; "
+            "let the driver stamp its messages")
+        return stamp_ns or now.ros_ns
+
+    def _refuse(self, text: str) -> None:
+        self.refused += 1
+        self.problem = Reason(self.topic, text)
+
+    def _standstill(self) -> str:
+        """What does not change although messages come."""
+        return "their stamp has not changed"
+
+    def _require_fresh(self, stamp_ns: int, receipt: Now, now: Now) -> None:
+        """Raises NotReady where the last good message is too old by either clock, or from the future."""
+        waited, age = (now.steady_ns - receipt.steady_ns) / 1e9, (now.ros_ns - stamp_ns) / 1e9
+        behind = (receipt.ros_ns - stamp_ns) / 1e9
+        if age < -FUTURE_TOLERANCE:
+            text = f"stamped {-age:.2f} s after this node's clock; synchronise the clocks, or set use_sim_time"
+        elif behind > self.max_age:
+            text = (f"stamped {behind:.2f} s before this node's clock though it had just come, the limit is "
+                    f"{self.max_age:g} s; synchronise the clocks, or set use_sim_time and play the bag with --clock")
+        elif max(waited, age) <= self.max_age:
+            return
+        elif not self.problem and self._heard.steady_ns > receipt.steady_ns:
+            text = f"messages come, but {self._standstill()} for {age:.2f} s, the limit is {self.max_age:g} s"
+        else:
+            text = f"the last good message came {waited:.2f} s ago, the limit is {self.max_age:g} s"
+        raise NotReady([Reason(self.topic, f"{text}; newer ones are refused: {self.problem.text}" if self.problem else text)])
+
+
+class CameraInput(Source):
     """The newest picture of one camera topic.
 
     `receive` may run in any thread, `picture` in the frame's only.
     """
 
     def __init__(self, topic: str, decode: Callable[[bytes], np.ndarray], max_age: float) -> None:
-        self.topic, self.max_age = topic, max_age
-        self.received = self.refused = 0
-        self.problem = ""
+        super().__init__(topic, max_age)
         self._decode = decode
         self.clear()
 
     def clear(self) -> None:
         """Forget all pictures, as on activation: no chunk may come from data of before."""
-        self._newest: tuple[bytes, int, Now] | None = None
-        self._tried: bytes | None = None
+        self.problem = self._heard = None
+        self._newest: Arrival | None = None
+        self._tried: Arrival | None = None
         self._good: Picture | None = None
 
+    @property
+    def good_stamp_ns(self) -> int | None:
+        return None if self._good is None else self._good.arrival.stamp_ns
+
     def receive(self, serialized: bytes, now: Now) -> None:
-        self.received += 1
-        stamp_ns = header_stamp_ns(serialized) or now.ros_ns
-        newest = self._newest
-        if newest is None or newest[1] != stamp_ns:  # the same stamp again is the same picture, sent again
-            self._newest = (serialized, stamp_ns, now)
+        given = header_stamp_ns(serialized)
+        stamp_ns, newest = self._hear(given, now), self._newest
+        # The same stamp again is the same picture, sent again. Without stamps the bytes have to tell.
+        again = newest is not None and (newest.stamp_ns == stamp_ns if given else newest.serialized == serialized)
+        if not again:
+            self._newest = Arrival(serialized, stamp_ns, now)
 
     def picture(self, now: Now) -> Picture:
         """The newest good picture. A broken one is refused once, with `problem` set, and the last good one ages on.
@@ -83,70 +164,68 @@ class CameraInput:
         """
         newest = self._newest
         if newest is None:
-            raise NotReady([f"{self.topic}: no message yet"])
-        serialized, stamp_ns, receipt = newest
-        if serialized is not self._tried:
-            self._tried = serialized
+            raise NotReady([Reason(self.topic, "no message yet")])
+        if newest is not self._tried:
+            self._tried = newest
             try:
-                self._good, self.problem = Picture(self._decode(serialized), stamp_ns, receipt), ""
+                self._good, self.problem = Picture(self._decode(newest.serialized), newest), None
             except InputError as error:
-                self.refused += 1
-                self.problem = f"{self.topic}: {error}"
+                self._refuse(str(error))
         if self._good is None:
-            raise NotReady([self.problem])
-        late = _staleness(self.topic, self._good.stamp_ns, self._good.receipt, now, self.max_age)
-        if late:
-            raise NotReady([f"{late}; newer ones are refused: {self.problem}" if self.problem else late])
+            raise NotReady([self.problem or Reason(self.topic, "no good message yet")])
+        self._require_fresh(self._good.arrival.stamp_ns, self._good.arrival.receipt, now)
         return self._good
 
-    def age(self, now: Now) -> float | None:
-        """Seconds since the newest message arrived, None before the first."""
-        newest = self._newest
-        return None if newest is None else (now.steady_ns - newest[2].steady_ns) / 1e9
 
-
-class JointInput:
+class JointInput(Source):
     """The joint states of one robot, by name, whoever publishes which part of them."""
 
     def __init__(self, topic: str, names: Sequence[str], max_age: float) -> None:
-        self.topic, self.max_age = topic, max_age
-        self.received = self.refused = 0
-        self.problem = ""
+        super().__init__(topic, max_age)
         self._buffer = JointBuffer(names)
-        self._newest: Now | None = None
+        self.clear()
 
     def clear(self) -> None:
         self._buffer.clear()
-        self._newest = None
+        self.problem = self._heard = None
+        self._behind_ns = 0
 
-    def receive(self, names: Sequence[str], positions: Sequence[float], stamp_ns: int, now: Now) -> None:
-        """Raises InputError, and keeps nothing of the message, where it is not well formed."""
-        self.received += 1
+    @property
+    def good_stamp_ns(self) -> int | None:
         try:
-            self._buffer.update(names, positions, stamp_ns or now.ros_ns, now.steady_ns)
+            return self._buffer.state()[1]
+        except InputError:
+            return None
+
+    def receive(self, serialized: bytes, now: Now) -> None:
+        """A message that is not well formed is refused, with `problem` set, and nothing of it is kept."""
+        stamp_ns = self._hear(header_stamp_ns(serialized), now)
+        try:
+            names, positions = messages.joint_state(serialized)
+            self._buffer.update(names, positions, stamp_ns, now.steady_ns)
         except InputError as error:
-            self.refused += 1
-            self.problem = f"{self.topic}: {error}"
-            raise InputError(f"{self.topic}: {error.thing}", error.found, error.expected, error.remedy) from None
-        self.problem = ""
-        self._newest = now
+            self._refuse(str(error))
+            return
+        self.problem, self._behind_ns = None, now.ros_ns - stamp_ns
 
     def state(self, now: Now) -> tuple[np.ndarray, int]:
         """(positions in the robot's order, stamp of the oldest of them). Raises NotReady."""
-        if self._newest is None:
-            raise NotReady([self.problem or f"{self.topic}: no message yet"])
+        if self._heard is None:
+            raise NotReady([Reason(self.topic, "no message yet")])
         try:
             values, stamp_ns = self._buffer.state()
         except InputError as error:
-            raise NotReady([f"{self.topic}: {error}"]) from None
-        receipt = Now(self._buffer.oldest_receipt_ns(), 0)
-        late = _staleness(self.topic, stamp_ns, receipt, now, self.max_age)
-        if late:
-            raise NotReady([f"{late}; newer ones are refused: {self.problem}" if self.problem else late])
+            raise NotReady([self.problem or Reason(self.topic, str(error))]) from None
+        # What the joint that has waited longest was behind by is not kept; the newest message tells it as well.
+        receipt = Now(self._buffer.oldest_receipt_ns(), stamp_ns + self._behind_ns)
+        self._require_fresh(stamp_ns, receipt, now)
         return values, stamp_ns
 
-    def age(self, now: Now) -> float | None:
-        return None if self._newest is None else (now.steady_ns - self._newest.steady_ns) / 1e9
+
+    def _standstill(self) -> str:
+        oldest = self._buffer.oldest_receipt_ns()
+        silent = [name for name in self._buffer.names if self._buffer.oldest_receipt_ns([name]) == oldest]
+        return f"none with {', '.join(silent)}"
 
 
 @dataclass
@@ -156,13 +235,18 @@ class Inputs:
     joints: JointInput
     cameras: Mapping[str, CameraInput] = field(default_factory=dict)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Source]:
         yield from self.cameras.values()
         yield self.joints
 
     def clear(self) -> None:
         for source in self:
             source.clear()
+
+    def oldest_ns(self) -> int | None:
+        """Stamp of the oldest of the last good messages, fresh or not; None while a topic has had none."""
+        stamps = [source.good_stamp_ns for source in self]
+        return None if None in stamps else min(stamps)
 
     def snapshot(self, now: Now) -> Snapshot:
         """What a frame that begins now is made from. Raises NotReady with a reason for each topic that lacks."""
@@ -178,8 +262,8 @@ class Inputs:
             reasons += error.reasons
         if reasons:
             raise NotReady(reasons)
-        stamp_ns = max([state_stamp_ns, *(picture.stamp_ns for picture in pictures.values())])
-        return Snapshot({name: picture.pixels for name, picture in pictures.items()}, state, stamp_ns)
+        stamps = [state_stamp_ns, *(picture.arrival.stamp_ns for picture in pictures.values())]
+        return Snapshot({name: picture.pixels for name, picture in pictures.items()}, state, max(stamps), min(stamps))
 
 
 def header_stamp_ns(serialized: bytes) -> int:
@@ -191,16 +275,3 @@ def header_stamp_ns(serialized: bytes) -> int:
         return 0
     seconds, nanoseconds = struct.unpack_from("<iI" if serialized[1] & 1 else ">iI", serialized, 4)
     return seconds * 1_000_000_000 + nanoseconds
-
-
-def _staleness(topic: str, stamp_ns: int, receipt: Now, now: Now, limit: float) -> str:
-    received = (now.steady_ns - receipt.steady_ns) / 1e9
-    if received > limit:
-        return f"{topic}: the last good message came {received:.2f} s ago, the limit is {limit:g} s"
-    age = (now.ros_ns - stamp_ns) / 1e9
-    if age > limit:
-        return (f"{topic}: stamped {age:.2f} s before this node's clock though it has just come, the limit is {limit:g} s; "
-                "synchronise the clocks, or set use_sim_time and play the bag with --clock")
-    if age < -FUTURE_TOLERANCE:
-        return f"{topic}: stamped {-age:.2f} s after this node's clock; synchronise the clocks, or set use_sim_time"
-    return ""

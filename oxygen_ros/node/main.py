@@ -7,30 +7,40 @@ import os
 import signal
 import sys
 import threading
+from typing import TYPE_CHECKING
 
-import rclpy
-from rclpy.executors import SingleThreadedExecutor
-from rclpy.signals import SignalHandlerOptions
-from rclpy.utilities import remove_ros_args
-
-from .oxygen_node import OxygenNode
+if TYPE_CHECKING:
+    from rclpy.executors import Executor
 
 _STOP = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = 10.0  # s; a frame or a weight file in flight takes less, a hung device may take for ever
 
 
 def main(arguments: list[str] | None = None) -> int:
-    arguments = sys.argv if arguments is None else ["oxygen-node", *arguments]
-    argparse.ArgumentParser(
-        prog="oxygen-node",
-        description="The lifecycle node oxygen: cameras, joints and instructions in, action chunks and language out. "
-        "Parameters, remaps and names come as for any ROS 2 node: --ros-args --params-file FILE -r __ns:=/left ...",
-    ).parse_args(remove_ros_args(arguments)[1:])
     # Signals are waited for by this thread alone: a handler would interrupt Python wherever it is, and rclpy's own
     # would take the topics away before the last tokens are out. Every thread started from here inherits the mask.
+    # It comes before the imports, which take seconds: a process told to end while they run ends the same way.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
-    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
-    node = OxygenNode()
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+    from rclpy.signals import SignalHandlerOptions
+
+    from ..ros_arguments import RosArgumentsError, without_ros_arguments
+    from ..settings import SettingsError
+    from .oxygen_node import OxygenNode
+
+    arguments = sys.argv if arguments is None else ["oxygen-node", *arguments]
+    try:
+        argparse.ArgumentParser(
+            prog="oxygen-node",
+            description="The lifecycle node oxygen: cameras, joints and instructions in, action chunks and language out. "
+            "Parameters, remaps and names come as for any ROS 2 node: --ros-args --params-file FILE -r __ns:=/left ...",
+        ).parse_args(without_ros_arguments(arguments)[1:])
+        rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+        node = OxygenNode()
+    except (RosArgumentsError, SettingsError) as error:
+        print(f"oxygen-node: {error}", file=sys.stderr)
+        return 1
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     spinning = threading.Thread(target=_spin, args=(executor,), name="executor", daemon=True)
@@ -39,16 +49,15 @@ def main(arguments: list[str] | None = None) -> int:
     signal.sigwait(_STOP)
     _give_up_after(_PATIENCE)
     node.interrupted.set()
-    node.wait_for_transition()
+    node.shut_down()
     executor.shutdown()
     spinning.join()
-    node.trigger_shutdown()  # the lifecycle's own end, so that running requests get their last token
     node.destroy_node()
     rclpy.shutdown()
     return 0
 
 
-def _spin(executor: SingleThreadedExecutor) -> None:
+def _spin(executor: Executor) -> None:
     try:
         executor.spin()
     except Exception:

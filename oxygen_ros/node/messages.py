@@ -8,7 +8,7 @@ import numpy as np
 from builtin_interfaces.msg import Duration, Time
 from geometry_msgs.msg import Point
 from rclpy.serialization import deserialize_message
-from sensor_msgs.msg import CompressedImage, Image
+from sensor_msgs.msg import CompressedImage, Image, JointState
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -16,7 +16,7 @@ from ..embodiment.errors import InputError
 from ..embodiment.images import decode_compressed, decode_image
 from ..embodiment.robot import Robot
 from ..engine.outputs import FinishReason, Task, Token
-from ..msg import ActionChunk, LanguageToken
+from ..msg import ActionChunk, Instruction, LanguageToken
 
 CAMERA_TYPES = {"raw": Image, "compressed": CompressedImage}
 
@@ -51,14 +51,21 @@ def duration_message(nanoseconds: int) -> Duration:
 
 def pixels(serialized: bytes, transport: str) -> np.ndarray:
     """A serialised camera message -> uint8 [H, W, 3] RGB. Raises InputError."""
-    try:
-        message = deserialize_message(serialized, CAMERA_TYPES[transport])
-    except Exception as error:  # rclpy raises a bare RuntimeError, or UnicodeDecodeError, for bytes of another shape
-        raise InputError("message", f"{len(serialized)} bytes that do not deserialise ({error})",
-                         CAMERA_TYPES[transport].__name__) from error
+    message = _deserialized(serialized, CAMERA_TYPES[transport])
     if transport == "compressed":
         return decode_compressed(message.format, message.data)
     return decode_image(message.encoding, message.height, message.width, message.step, message.data, bool(message.is_bigendian))
+
+
+def joint_state(serialized: bytes) -> tuple[Sequence[str], Sequence[float]]:
+    """A serialised JointState -> names and positions. Raises InputError."""
+    message = _deserialized(serialized, JointState)
+    return message.name, message.position
+
+
+def instruction(serialized: bytes) -> Instruction:
+    """Raises InputError."""
+    return _deserialized(serialized, Instruction)
 
 
 def action_chunk(robot: Robot, actions: np.ndarray, *, sequence: int, instruction_id: int, stamp_ns: int, start_ns: int,
@@ -126,6 +133,15 @@ def language_token(token: Token, text: str, frame_id: str) -> LanguageToken:
     message.header.stamp = time_message(token.stamp_ns)
     message.header.frame_id = frame_id
     return message
+
+
+def _deserialized(serialized: bytes, kind: type):
+    try:
+        return deserialize_message(serialized, kind)
+    except Exception as error:  # a bare RuntimeError for bytes of another shape, on older rclpy UnicodeDecodeError
+        reason = str(error).partition(", at ")[0]
+        raise InputError("message", f"{len(serialized)} bytes that do not deserialise ({reason})",
+                         f"{kind.__module__.partition('.')[0]}/msg/{kind.__name__}") from error
 
 
 def _hue(turn: float) -> Sequence[float]:

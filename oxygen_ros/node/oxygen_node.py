@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import threading
 import traceback
 from collections.abc import Callable
@@ -45,6 +46,7 @@ def _explained(transition: Callable) -> Callable:
                 self.get_logger().error(f"{self.get_fully_qualified_name()}: {line}")
             return TransitionCallbackReturn.FAILURE
         except Interrupted:
+            self.get_logger().info(f"{transition.__name__.removeprefix('on_')} given up: the process is to end")
             return TransitionCallbackReturn.FAILURE
         except Exception as error:
             self.last_failure = f"{transition.__name__.removeprefix('on_')} failed: {error!r}"
@@ -68,7 +70,7 @@ class OxygenNode(LifecycleNodeMixin, Node):
         LifecycleNodeMixin.__init__(self, callback_group=ReentrantCallbackGroup())
         self._transition = self._service_change_state.callback
         self._service_change_state.callback = self._change_state
-        self._transition_thread: threading.Thread | None = None
+        self._in_transition = threading.Lock()
         self.session: Session | None = None
         self.active = False
         self.last_failure = ""
@@ -83,25 +85,28 @@ class OxygenNode(LifecycleNodeMixin, Node):
 
         (rclpy's executor with several threads would do that too, but it spins, and starves the frame thread of Python.)
         """
-        if self._transition_thread is not None and self._transition_thread.is_alive():
+        if not self._in_transition.acquire(blocking=False):
             self.get_logger().error("transition refused: another one is under way")
             response.success = False
             return response
         done = Future(executor=self.executor)
 
         def run() -> None:
-            self._transition(request, response)
-            done.set_result(response)
-            self.executor.wake()
+            try:
+                self._transition(request, response)
+            finally:
+                self._in_transition.release()  # before the answer: who has it may ask for the next one
+                done.set_result(response)
+                self.executor.wake()
 
-        self._transition_thread = threading.Thread(target=run, name="transition")
-        self._transition_thread.start()
+        threading.Thread(target=run, name="transition", daemon=True).start()
         return await done
 
-    def wait_for_transition(self) -> None:
-        """Return when no transition is under way."""
-        if self._transition_thread is not None:
-            self._transition_thread.join()
+    def shut_down(self) -> None:
+        """The lifecycle's own end, after a transition that is under way: running requests get their last token."""
+        with self._in_transition:
+            if self._state_machine.current_state[1] != "finalized":
+                self.trigger_shutdown()
 
     @_explained
     def on_configure(self, state: LifecycleState) -> None:
@@ -148,6 +153,8 @@ class OxygenNode(LifecycleNodeMixin, Node):
         self.settings_parameters.lock(False)
         if session is not None:
             session.close()
+            del session
+            gc.collect()  # its parts know each other, and the next configure needs the memory of this one's network
 
     def _take_live_settings(self) -> None:
         if self.session is not None:
@@ -156,4 +163,4 @@ class OxygenNode(LifecycleNodeMixin, Node):
     def _reading(self, done: int, total: int) -> None:
         if self.interrupted.is_set():
             raise Interrupted
-        self._throttle(self.get_logger().info, "reading", f"weights: {done} of {total} parameters read")
+        self._throttle(self.get_logger().info, "policy", f"weights: {done} of {total} parameters read")

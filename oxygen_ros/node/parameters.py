@@ -27,6 +27,7 @@ class Parameters:
         self._node = node
         self._locked = False
         self._declare()
+        self._let_go_of_strangers()
         node.add_on_set_parameters_callback(self._judge)
 
     def read(self) -> Settings:
@@ -45,6 +46,12 @@ class Parameters:
                 self._node.set_descriptor(declaration.name, descriptor)
             else:
                 self._node.declare_parameter(declaration.name, _to_ros(declaration.default), descriptor)
+
+    def _let_go_of_strangers(self) -> None:
+        """Unknown keys of a file can be deleted, so that configure need not be refused until the process ends."""
+        for name in self._values():
+            if not self._node.describe_parameter(name).dynamic_typing:
+                self._node.set_descriptor(name, ParameterDescriptor(name=name, dynamic_typing=True))
 
     def _cameras(self) -> Sequence[str]:
         value = self._node.get_parameter("cameras").value if self._node.has_parameter("cameras") else ()

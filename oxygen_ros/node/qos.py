@@ -7,8 +7,12 @@ do not request. Every endpoint can be overridden with the usual `qos_overrides` 
 from __future__ import annotations
 
 from rclpy.duration import Duration
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
+
+# rclpy writes an override into the profile that it is given: `endpoints` hands it copies.
+_OVERRIDABLE = (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.RELIABILITY, QoSPolicyKind.DURABILITY)
+_TIMING = (QoSPolicyKind.DEADLINE, QoSPolicyKind.LIFESPAN)
 
 
 def _reliable(depth: int, durability: DurabilityPolicy = DurabilityPolicy.VOLATILE) -> QoSProfile:
@@ -36,5 +40,6 @@ def action_chunk(deadline: float, lifespan: float) -> QoSProfile:
     return profile
 
 
-def overridable(entity_id: str | None = None) -> QoSOverridingOptions:
-    return QoSOverridingOptions.with_default_policies(entity_id=entity_id)
+def overridable(entity_id: str | None = None, *, timing: bool = True) -> QoSOverridingOptions:
+    """timing: deadline and lifespan too; not where parameters of the node's own say them."""
+    return QoSOverridingOptions(_OVERRIDABLE + (_TIMING if timing else ()), entity_id=entity_id)

@@ -37,6 +37,10 @@ class Speech:
             del self._decoders[request], self._texts[request]
             self._conclude(token, text)
 
+    def refuse(self, token: Token) -> None:
+        """Publish the only token of a request that was not taken. May run beside `hear`."""
+        self._publish_token(messages.language_token(token, "", self._frame_id))
+
     def _conclude(self, token: Token, text: str) -> None:
         if token.finish_reason not in _SAID:
             return

@@ -1,26 +1,35 @@
-"""Log lines that repeat, said once per kind and period."""
+"""Log lines that repeat, said once per topic, kind and period."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
 
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+_CROWD = 64  # lines of which to remember when each was said; older ones are forgotten first
+
 
 class Throttle:
-    """Lets one line per key through each `period` seconds, and says how many it held back."""
+    """Lets one line per topic and kind through each `period` seconds, and says how many it held back.
+
+    Lines that differ in nothing but numbers are of one kind.
+    """
 
     def __init__(self, period: float = 5.0) -> None:
         self._period = period
         self._lock = threading.Lock()
-        self._said: dict[str, tuple[float, int]] = {}
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def __call__(self, log: Callable[[str], object], key: str, text: str) -> None:
-        now = time.monotonic()
+    def __call__(self, log: Callable[[str], object], topic: str, text: str) -> None:
+        now, key = time.monotonic(), (topic, _NUMBER.sub("#", text))
         with self._lock:
-            last, held = self._said.get(key, (None, 0))
-            if last is not None and now - last < self._period:
-                self._said[key] = (last, held + 1)
+            said, held = self._said.pop(key, (None, 0))
+            if said is not None and now - said < self._period:
+                self._said[key] = (said, held + 1)
                 return
             self._said[key] = (now, 0)
+            while len(self._said) > _CROWD:
+                del self._said[next(iter(self._said))]
         log(f"{text} ({held} more like this since)" if held else text)

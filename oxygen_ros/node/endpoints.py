@@ -1,0 +1,72 @@
+"""Publishers and subscriptions that come and go together, open to QoS overrides."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+
+from rclpy.exceptions import InvalidTopicNameException
+from rclpy.lifecycle import LifecycleNodeMixin, LifecyclePublisher
+from rclpy.qos import QoSProfile
+from rclpy.subscription import Subscription
+
+from ..settings import SettingsError
+from . import qos
+from .throttle import Throttle
+
+
+class Endpoints:
+    """What one session has on the network. The node must not be destroyed before `close`."""
+
+    def __init__(self, node: LifecycleNodeMixin, throttle: Throttle) -> None:
+        self._node, self._throttle = node, throttle
+        self.publishers: list[LifecyclePublisher] = []
+        self.subscriptions: list[Subscription] = []
+
+    def publisher(self, kind: type, topic: str, profile: QoSProfile, *, timing: bool = True) -> LifecyclePublisher:
+        """timing: whether deadline and lifespan can be overridden. Raises SettingsError."""
+        made = make(self._node.create_lifecycle_publisher, kind, topic, copy.copy(profile),
+                    qos_overriding_options=qos.overridable(timing=timing))
+        self.publishers.append(made)
+        return made
+
+    def subscription(self, kind: type, topic: str, callback: Callable, profile: QoSProfile, *, entity: str | None = None,
+                     **options) -> Subscription:
+        """A subscription to serialised messages; its name after remaps is `topic_name`.
+
+        entity: tells two subscriptions to one topic apart in `qos_overrides`. Raises SettingsError.
+        """
+        made = make(self._node.create_subscription, kind, topic, self._guarded(topic, callback), copy.copy(profile),
+                    raw=True, qos_overriding_options=qos.overridable(entity), **options)
+        self.subscriptions.append(made)
+        return made
+
+    def close(self) -> None:
+        for subscription in self.subscriptions:
+            self._node.destroy_subscription(subscription)
+        for publisher in self.publishers:
+            self._node.destroy_lifecycle_publisher(publisher)
+        self.subscriptions, self.publishers = [], []
+
+    def _guarded(self, topic: str, callback: Callable) -> Callable:
+        """No message may end the executor, which serves everything else too."""
+
+        @functools.wraps(callback)
+        def run(*arguments) -> None:
+            try:
+                callback(*arguments)
+            except Exception as error:
+                self._throttle(self._node.get_logger().error, topic, f"message on {topic} dropped: {error!r}")
+
+        return run
+
+
+def make(create: Callable, kind: type, topic: str, *arguments, **options):
+    """A publisher or subscription from one of rclpy's `create_` methods. Raises SettingsError."""
+    try:
+        return create(kind, topic, *arguments, **options)
+    except InvalidTopicNameException as error:
+        raise SettingsError([f"topic '{topic}' is no valid topic name: {str(error).splitlines()[0]}"]) from error
+    except (RuntimeError, AttributeError, TypeError, AssertionError) as error:  # whatever rclpy makes of an override
+        raise SettingsError([f"qos_overrides of '{topic}' cannot be used: {str(error).splitlines()[0]}"]) from error

@@ -1,0 +1,183 @@
+"""One frame: the newest inputs through the engine onto the topics, and what is known of its health."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from .. import msg
+from ..embodiment.errors import InputError
+from ..embodiment.pipeline import ModelInput
+from ..engine import outputs
+from ..engine.engine import FrameError
+from ..policy import Policy
+from ..settings import Settings
+from . import messages
+from .frame_loop import Tick
+from .inputs import Inputs, NotReady, Now, Reason, Snapshot
+from .instructions import ControlTask, Instructions
+from .motion import Motion
+from .publishers import Publishers
+
+
+@dataclass
+class Health:
+    """What diagnostics report of one activation; written by the frame thread."""
+
+    waiting_for: tuple[Reason, ...] = ()
+    last_error: str = ""
+    failed_frames: int = 0
+    failures_in_a_row: int = 0
+    stale_inputs: int = 0
+    late_chunks: int = 0
+    last_frame: float | None = None  # time.monotonic, when it ended
+    stats: msg.FrameStats | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a frame acts on."""
+
+    task: ControlTask
+    snapshot: Snapshot
+    model_input: ModelInput
+
+
+@dataclass
+class Frame:
+    """One frame in the making. Times are of `time.monotonic`, preprocess is a span."""
+
+    sequence: int
+    tick: Tick
+    began: float
+    preprocess: float = 0.0
+    seen: Seen | None = None
+
+
+class Frames:
+    """Makes one frame at a time.
+
+    say: is given every language token. misses: how many ticks were missed so far.
+    """
+
+    def __init__(self, policy: Policy, settings: Callable[[], Settings], inputs: Inputs, instructions: Instructions,
+                 publishers: Publishers, *, say: Callable[[outputs.Token], None], now: Callable[[], Now],
+                 misses: Callable[[], int], warn: Callable[[str, str], None], error: Callable[[str, str], None]) -> None:
+        self.health = Health()
+        self._policy, self._settings, self._inputs, self._instructions = policy, settings, inputs, instructions
+        self._publishers = publishers
+        self._say, self._now, self._misses, self._warn, self._error = say, now, misses, warn, error
+        self._motion = Motion()
+        self._sequence = 0
+        self._last_began: float | None = None
+
+    def begin(self) -> None:
+        """Forget what was before, as on activation."""
+        self.health, self._last_began = Health(), None
+
+    def make(self, tick: Tick) -> None:
+        """A frame may fail; the loop, the node and the next frame do not."""
+        self._sequence += 1
+        frame, health = Frame(self._sequence, tick, time.monotonic()), self.health
+        try:
+            self._make(frame)
+            health.failures_in_a_row = 0
+        except Exception as error:
+            health.failed_frames += 1
+            health.failures_in_a_row += 1
+            cause = str(error) if isinstance(error, FrameError) else f"{type(error).__name__}: {error}"
+            health.last_error = f"frame {frame.sequence} failed, no chunk of it is published: {cause}"
+            self._error("frame", f"{health.last_error} ({health.failures_in_a_row} in a row)")
+        self._last_began, health.last_frame = frame.began, time.monotonic()
+
+    def _make(self, frame: Frame) -> None:
+        engine = self._policy.engine
+        deadline = frame.tick.deadline - self._settings().language.margin
+        try:
+            seen = frame.seen = self._observe()
+            frame.preprocess = time.monotonic() - frame.began
+        except NotReady as error:
+            self._wait_for(error.reasons)
+            stream = engine.language(deadline)
+        else:
+            self.health.waiting_for = ()
+            stream = engine.frame(self._policy.observation(seen.model_input, seen.snapshot.stamp_ns), deadline)
+        for output in stream:
+            if isinstance(output, outputs.Actions):
+                self._publish_chunk(frame, seen, output)
+            elif isinstance(output, outputs.Token):
+                self._say(output)
+            else:
+                self._publish_stats(frame, output)
+
+    def _observe(self) -> Seen:
+        """The newest messages as model input. Raises NotReady."""
+        task = self._instructions.task
+        if task is None:
+            raise NotReady([Reason("instruction", "none yet, publish one with task ACT")])
+        try:
+            snapshot = self._inputs.snapshot(self._now())
+            model_input = self._policy.pipeline.observe(snapshot.images, snapshot.state, task.text)
+        except InputError as error:
+            raise NotReady([Reason("observation", str(error))]) from None
+        finally:
+            for source in self._inputs:
+                for reason in source.complaints():
+                    self._warn(reason.topic, str(reason))
+        for warning in model_input.warnings:
+            self._warn("observation", warning)
+        return Seen(task, snapshot, model_input)
+
+    def _wait_for(self, reasons: tuple[Reason, ...]) -> None:
+        self.health.waiting_for = reasons
+        if self._instructions.task is not None:
+            self.health.stale_inputs += 1
+            for reason in reasons:
+                self._warn(reason.topic, f"no chunk: {reason}")
+
+    def _publish_chunk(self, frame: Frame, seen: Seen, output: outputs.Actions) -> None:
+        if self._instructions.run != seen.task.run:  # stopped while this frame was being computed
+            return
+        robot, lifespan = self._policy.robot, self._settings().chunk_lifespan
+        actions = self._policy.robot_actions(output.actions, seen.model_input)
+        if not np.isfinite(actions).all():
+            raise FloatingPointError("the actions in robot units hold NaN or infinity")
+        now_ns = self._now().ros_ns
+        latency = (now_ns - output.stamp_ns) / 1e9
+        if lifespan and latency > lifespan:
+            self.health.late_chunks += 1
+            self._warn("action_chunk", f"chunk not sent: {latency:.2f} s after what it was computed from, chunk_lifespan is "
+                       f"{lifespan:g} s")
+            return
+        length_ns = round(len(actions) * robot.step_dt * 1e9)
+        start_ns = self._motion.start_ns(seen.task.run, output.stamp_ns, now_ns, length_ns)
+        self._publishers.chunk.publish(messages.action_chunk(
+            robot, actions, sequence=frame.sequence, instruction_id=seen.task.instruction_id,
+            stamp_ns=output.stamp_ns, start_ns=start_ns, latency_ns=max(0, now_ns - output.stamp_ns),
+        ))
+        if self._publishers.trajectory is not None:
+            trajectory = messages.joint_trajectory(robot, actions, start_ns=start_ns, now_ns=now_ns)
+            self._publishers.trajectory.publish(trajectory)
+        self._publishers.path.publish(messages.predicted_path(robot, actions, start_ns=start_ns))
+
+    def _publish_stats(self, frame: Frame, measured: outputs.FrameStats) -> None:
+        ended = time.monotonic()
+        oldest_ns = frame.seen.snapshot.oldest_ns if frame.seen else self._inputs.oldest_ns()
+        ours = {
+            "sequence": frame.sequence,
+            "period": 0.0 if self._last_began is None else frame.began - self._last_began,
+            "preprocess": frame.preprocess,
+            "first_chunk_latency": frame.preprocess + measured.first_chunk_latency if frame.seen else 0.0,
+            "total": ended - frame.began,
+            "slack": frame.tick.deadline - ended,
+            "deadline_misses": self._misses(),
+            "stale_inputs": self.health.stale_inputs,
+            "observation_age": 0.0 if oldest_ns is None else (self._now().ros_ns - oldest_ns) / 1e9,
+        }
+        known = set(msg.FrameStats.get_fields_and_field_types())
+        theirs = {f.name: getattr(measured, f.name) for f in fields(measured) if f.name in known}
+        self.health.stats = msg.FrameStats(**{**theirs, **ours})
+        self._publishers.stats.publish(self.health.stats)

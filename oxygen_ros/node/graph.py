@@ -1,0 +1,58 @@
+"""What the ROS graph says is wrong: publishers that can never be heard, and a second node of our name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rclpy.node import Node
+from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
+from rclpy.subscription import Subscription
+from rclpy.topic_endpoint_info import TopicEndpointInfo
+
+
+def twins(node: Node) -> list[str]:
+    """A line if another node has this one's name: each then answers the other's services."""
+    name = node.get_fully_qualified_name()
+    same = [f"{space.rstrip('/')}/{own}" for own, space in node.get_node_names_and_namespaces()].count(name)
+    if same < 2:
+        return []
+    return [f"{same} nodes are named {name}, and each answers the others' services; start them with -r __node:= or __ns:="]
+
+
+def deaf(node: Node, subscriptions: Iterable[Subscription]) -> list[str]:
+    """A line for each publisher that a subscription cannot hear, with topic and types or policies."""
+    lines = []
+    for subscription in subscriptions:
+        ours = _type_name(subscription.msg_type)
+        for publisher in node.get_publishers_info_by_topic(subscription.topic_name):
+            who = f"{subscription.topic_name}: not heard from {_who(publisher)}, which publishes"
+            if publisher.topic_type != ours:
+                lines.append(f"{who} {publisher.topic_type}, expected {ours}")
+                continue
+            compatible, reason = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
+            if compatible == QoSCompatibility.ERROR:
+                lines.append(f"{who} with {_policies(publisher.qos_profile)}, this node asks for "
+                             f"{_policies(subscription.qos_profile)} ({reason.removeprefix('ERROR: ').rstrip(';')}); "
+                             "see qos_overrides")
+    return lines
+
+
+def rivals(node: Node, subscription: Subscription) -> list[str]:
+    """A line if several nodes publish on a topic whose messages are meant to add up."""
+    names = sorted({_who(publisher) for publisher in node.get_publishers_info_by_topic(subscription.topic_name)})
+    if len(names) < 2:
+        return []
+    return [f"{subscription.topic_name}: {len(names)} publishers, {' and '.join(names)}; "
+            "where they tell of the same joint, the last one to speak counts"]
+
+
+def _who(endpoint: TopicEndpointInfo) -> str:
+    return f"{endpoint.node_namespace.rstrip('/')}/{endpoint.node_name}"
+
+
+def _policies(profile: QoSProfile) -> str:
+    return f"{profile.reliability.name.lower()}, {profile.durability.name.lower()}"
+
+
+def _type_name(kind: type) -> str:
+    return f"{kind.__module__.partition('.')[0]}/msg/{kind.__name__}"
