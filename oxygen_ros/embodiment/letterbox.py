@@ -18,10 +18,11 @@ def resize_with_pad(image: np.ndarray, size: int) -> np.ndarray:
     return square
 
 
-def resize_with_pad_lerobot(image: np.ndarray, size: int) -> np.ndarray:
-    """LeRobot's rule (0.5 and later): uint8 [H, W, 3] -> float32 [3, size, size] in [-1, 1].
+def resize_with_pad_lerobot(image: np.ndarray, size: int, padding: float = -1.0) -> np.ndarray:
+    """LeRobot's rule: uint8 [H, W, 3] -> float32 [3, size, size] in [-1, 1].
 
-    Bilinear between half-pixel centres without antialiasing, centred on black (-1), the odd row or column at the end.
+    Bilinear between half-pixel centres without antialiasing, centred on `padding`, the odd row or column at the end.
+    padding: black; LeRobot 0.4 pads with -3 by mistake, which its policies have learned to see.
     """
     height, width = image.shape[:2]
     fitted_height, fitted_width = _fit(height, width, size)
@@ -29,7 +30,7 @@ def resize_with_pad_lerobot(image: np.ndarray, size: int) -> np.ndarray:
     pixels = _interpolate(pixels, fitted_height, axis=0)
     pixels = _interpolate(pixels, fitted_width, axis=1)
     top, left = (size - fitted_height) // 2, (size - fitted_width) // 2
-    square = np.full((3, size, size), -1, np.float32)
+    square = np.full((3, size, size), padding, np.float32)
     square[:, top : top + fitted_height, left : left + fitted_width] = pixels.transpose(2, 0, 1) / np.float32(127.5) - 1
     return square
 

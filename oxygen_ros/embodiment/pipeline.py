@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from .errors import InputError
 from .images import rotate
 from .letterbox import resize_with_pad, resize_with_pad_lerobot
 from .normalization import Normalizer, Statistics
-from .prompt import build_prompt, clean_text, encode_prompt
+from .prompt import clean_text
+from .prompt_writer import PromptWriter
 from .robot import Robot
 from .tokenizer import Tokenizer
 
@@ -47,6 +49,8 @@ class Pipeline:
     resize: a key of RESIZES. action_dim: A, the width of the model's actions, padding included.
     padded_state_dim: width to which the normalised state is zero-padded before it is written into the prompt, as
     LeRobot 0.4.4 did; None (everyone else) writes the real dimensions only.
+    padding: of pictures that are not square, in model scale; only for resize "lerobot".
+    It keeps the last task's text at hand, so `observe` is for one thread.
     Raises InputError, at construction, where robot, statistics and model do not fit each other.
     """
 
@@ -62,6 +66,7 @@ class Pipeline:
         action_dim: int = 32,
         max_tokens: int = 200,
         padded_state_dim: int | None = None,
+        padding: float = -1.0,
         language_prompts: Mapping[str, str] = LANGUAGE_PROMPTS,
     ):
         if resize not in RESIZES:
@@ -72,6 +77,9 @@ class Pipeline:
         self.robot, self.tokenizer = robot, tokenizer
         self.image_size, self.action_dim, self.max_tokens = image_size, action_dim, max_tokens
         self._resize, self._padded_state_dim = RESIZES[resize], padded_state_dim
+        if resize == "lerobot":
+            self._resize = partial(resize_with_pad_lerobot, padding=padding)
+        self._writer = PromptWriter(tokenizer, robot.prompt, max_tokens)
         self._language_prompts = language_prompts
         self._state, self._actions = (
             Normalizer(
@@ -94,7 +102,7 @@ class Pipeline:
             bad = [name for name, value in zip(self.robot.joints, model_state) if not np.isfinite(value)]
             raise InputError("state", f"no finite {', '.join(bad)}", "finite numbers")
         pixels, cameras = self._pixels(images)
-        tokens, shortened = encode_prompt(self.tokenizer, self._prompt(task, model_state), self.max_tokens)
+        tokens, shortened = self._writer.write(task, self._written(model_state))
         warnings = self.robot.range_warnings(state) + ([shortened] if shortened else [])
         return ModelInput(pixels, cameras, np.array(tokens, np.int64), model_state, warnings)
 
@@ -127,11 +135,11 @@ class Pipeline:
             raise InputError(f"{task} request", f"{len(ids)} tokens", f"at most {max_tokens}", "ask more briefly")
         return np.array(ids, np.int64)
 
-    def _prompt(self, task: str, model_state: np.ndarray):
+    def _written(self, model_state: np.ndarray) -> np.ndarray:
         written = self._state.normalize(model_state)
         if self._padded_state_dim is not None:
             written = np.pad(written, (0, self._padded_state_dim - len(written)))
-        return build_prompt(self.robot.prompt, task, written)
+        return written
 
     def _pixels(self, images: Mapping[str, np.ndarray]) -> tuple[np.ndarray, list[str]]:
         known = [camera.name for camera in self.robot.cameras]

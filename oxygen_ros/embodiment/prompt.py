@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,49 +54,62 @@ def build_prompt(form: str, task: str, state: np.ndarray) -> Prompt:
 
     state: openpi, LeRobot. plain: the same without state. subtask: OxyGen. subtask_state: openpi_subtask.
     """
+    return surround(form, task_text(form, task), state)
+
+
+def task_text(form: str, task: str) -> str:
+    """The task as this form writes it. Raises InputError for blank text."""
+    return subtask_text(task) if form.startswith("subtask") else clean_text(task)
+
+
+def surround(form: str, text: str, state: np.ndarray) -> Prompt:
+    """The prompt around a text of `task_text`."""
     bins = " ".join(map(str, state_bins(state)))
     if form == "state":
-        return Prompt("Task: ", clean_text(task), f", State: {bins};\nAction: ")
+        return Prompt("Task: ", text, f", State: {bins};\nAction: ")
     if form == "plain":
-        return Prompt("", clean_text(task), "", then="\n")
+        return Prompt("", text, "", then="\n")
     if form == "subtask":
-        return Prompt("Task: ", subtask_text(task), " Subtask: ")
+        return Prompt("Task: ", text, " Subtask: ")
     if form == "subtask_state":
-        return Prompt("Task: ", subtask_text(task), f"; State: {bins}; Subtask: ")
+        return Prompt("Task: ", text, f"; State: {bins}; Subtask: ")
     raise InputError("prompt form", repr(form), f"one of {', '.join(FORMS)}")
 
 
-def encode_prompt(tokenizer: Tokenizer, prompt: Prompt, max_tokens: int) -> tuple[list[int], str | None]:
-    """(ids with begin-of-sequence, a warning or None).
+def encode_prompt(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
+    """Token ids of the whole prompt, begin-of-sequence first."""
+    return [tokenizer.bos, *(i for piece in prompt.pieces() for i in tokenizer.encode(piece))]
 
-    An over-long prompt loses the end of its task text and nothing else: the longest beginning that fits in
-    `max_tokens` is kept, so state and cue stay whole. The warning holds both token counts. Raises InputError where
-    even an empty task does not fit.
+
+def shorten(tokenizer: Tokenizer, prompt: Prompt, max_tokens: int) -> tuple[Prompt, list[int]]:
+    """An over-long prompt without the end of its task text, and its ids: at most `max_tokens`.
+
+    The longest beginning of the text that fits is kept, so state and cue stay whole. Raises InputError where even an
+    empty text does not fit.
     """
-    ids = _encode(tokenizer, prompt)
-    if len(ids) <= max_tokens:
-        return ids, None
-    kept, shortened = "", _encode(tokenizer, _shortened(prompt, ""))
-    if len(shortened) > max_tokens:
-        raise InputError("prompt", f"{len(shortened)} tokens without any task text", f"at most {max_tokens}")
-    fits, too_long = 0, len(prompt.task)
+
+    def beginning(length: int) -> tuple[Prompt, list[int]]:
+        shorter = replace(prompt, task=prompt.task[:length].rstrip())
+        return shorter, encode_prompt(tokenizer, shorter)
+
+    kept, ids = beginning(0)
+    if len(ids) > max_tokens:
+        raise InputError("prompt", f"{len(ids)} tokens without any task text", f"at most {max_tokens}")
+    # From the short end, since the text may be of any length and the part that fits is small.
+    fits, step = 0, 64
+    while step and fits < len(prompt.task):
+        longer, longer_ids = beginning(fits + step)
+        if len(longer_ids) <= max_tokens:
+            fits, kept, ids = fits + step, longer, longer_ids
+            step *= 2
+        else:
+            break
+    too_long = min(fits + step, len(prompt.task) + 1)
     while too_long - fits > 1:
         middle = (fits + too_long) // 2
-        candidate = prompt.task[:middle].rstrip()
-        candidate_ids = _encode(tokenizer, _shortened(prompt, candidate))
-        if len(candidate_ids) <= max_tokens:
-            fits, kept, shortened = middle, candidate, candidate_ids
+        shorter, shorter_ids = beginning(middle)
+        if len(shorter_ids) <= max_tokens:
+            fits, kept, ids = middle, shorter, shorter_ids
         else:
             too_long = middle
-    return shortened, (
-        f"the prompt has {len(ids)} tokens, more than {max_tokens}: "
-        f"task text shortened from {len(prompt.task)} to {len(kept)} characters, {len(shortened)} tokens"
-    )
-
-
-def _shortened(prompt: Prompt, task: str) -> Prompt:
-    return Prompt(prompt.before, task, prompt.after, prompt.then)
-
-
-def _encode(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
-    return [tokenizer.bos, *(i for piece in prompt.pieces() for i in tokenizer.encode(piece))]
+    return kept, ids

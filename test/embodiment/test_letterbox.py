@@ -31,3 +31,10 @@ def test_extreme_shapes_keep_a_line():
     for resize in (resize_with_pad, resize_with_pad_lerobot):
         square = resize(np.full((1, 1000, 3), 255, np.uint8), 28)
         assert (square.max(), square.shape.count(28)) == (square.dtype.type(255 if square.dtype == np.uint8 else 1), 2)
+
+
+def test_lerobot_0_4_pads_with_minus_3():
+    wide = np.full((10, 20, 3), 255, np.uint8)
+    current, old = resize_with_pad_lerobot(wide, 8), resize_with_pad_lerobot(wide, 8, padding=-3.0)
+    assert (current[:, 2:6] == 1).all() and np.array_equal(current[:, 2:6], old[:, 2:6])
+    assert (current[:, [0, 1, 6, 7]] == -1).all() and (old[:, [0, 1, 6, 7]] == -3).all()

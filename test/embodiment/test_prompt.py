@@ -3,6 +3,7 @@ import pytest
 
 from oxygen_ros.embodiment.errors import InputError
 from oxygen_ros.embodiment.prompt import Prompt, build_prompt, clean_text, encode_prompt, state_bins, subtask_text
+from oxygen_ros.embodiment.prompt_writer import PromptWriter
 
 STATE = np.array([-2.0, -1.0, 0.0, 0.9921875, 5.0])
 
@@ -44,19 +45,22 @@ def test_blank_text_is_refused_as_empty(form, text):
 def test_text_that_is_not_utf_8_still_is_text(tokenizer):
     assert clean_text("stop \udc80\udc81 now") == "stop \ufffd\ufffd now"
     assert clean_text("go \ufffd\x00 on") == "go \ufffd\x00 on"
-    ids, _ = encode_prompt(tokenizer, build_prompt("plain", "go \udc80\x00 on", STATE), 100)
+    ids = encode_prompt(tokenizer, build_prompt("plain", "go \udc80\x00 on", STATE))
     assert tokenizer.decode(ids) == "go \ufffd\x00 on\n"
+
+
+def length(tokenizer, form, task):
+    return len(encode_prompt(tokenizer, build_prompt(form, task, STATE)))
 
 
 def words_up_to(tokenizer, tokens):
     """A task text whose whole prompt with state has exactly this many tokens."""
-    shortest = len(encode_prompt(tokenizer, build_prompt("state", "z", STATE), 10**6)[0])
-    return "z" * (1 + tokens - shortest)  # a letter that the training text lacks: one byte piece each
+    return "z" * (1 + tokens - length(tokenizer, "state", "z"))  # the training text lacks it: one byte piece each
 
 
 @pytest.mark.parametrize("tokens", [199, 200])
 def test_what_fits_is_left_alone(tokenizer, tokens):
-    ids, warning = encode_prompt(tokenizer, build_prompt("state", words_up_to(tokenizer, tokens), STATE), 200)
+    ids, warning = PromptWriter(tokenizer, "state", 200).write(words_up_to(tokenizer, tokens), STATE)
     assert (len(ids), warning, ids[0]) == (tokens, None, tokenizer.bos)
 
 
@@ -69,9 +73,9 @@ def test_what_fits_is_left_alone(tokenizer, tokens):
 )
 def test_only_the_task_text_is_shortened(tokenizer, make, form, tail):
     prompt = build_prompt(form, make(tokenizer), STATE)
-    whole = len(encode_prompt(tokenizer, prompt, 10**6)[0])
+    whole = len(encode_prompt(tokenizer, prompt))
     limit = min(200, whole - 1)  # the forms without state need less
-    ids, warning = encode_prompt(tokenizer, prompt, limit)
+    ids, warning = PromptWriter(tokenizer, form, limit).write(make(tokenizer), STATE)
     assert len(ids) <= limit
     assert f"{whole} tokens" in warning and f"{len(ids)} tokens" in warning
     text = tokenizer.decode(ids)
@@ -79,15 +83,57 @@ def test_only_the_task_text_is_shortened(tokenizer, make, form, tail):
     kept = text[len(prompt.before) : -len(tail)]
     assert prompt.task.startswith(kept) and len(kept) > 30
     longer = Prompt(prompt.before, prompt.task[: len(kept) + 2].rstrip(), prompt.after, prompt.then)
-    assert len(encode_prompt(tokenizer, longer, 10**6)[0]) > limit
+    assert len(encode_prompt(tokenizer, longer)) > limit
 
 
 def test_no_space_is_left_before_the_tail(tokenizer):
-    limit = len(encode_prompt(tokenizer, build_prompt("state", "zzz z", STATE), 10**6)[0]) - 1
-    ids, _ = encode_prompt(tokenizer, build_prompt("state", "zzz zzzz", STATE), limit)
+    limit = length(tokenizer, "state", "zzz z") - 1
+    ids, _ = PromptWriter(tokenizer, "state", limit).write("zzz zzzz", STATE)
     assert tokenizer.decode(ids).startswith("Task: zzz, State: ")
 
 
 def test_no_room_for_any_task_is_refused(tokenizer):
     with pytest.raises(InputError, match="at most 10"):
-        encode_prompt(tokenizer, build_prompt("state", "go", STATE), 10)
+        PromptWriter(tokenizer, "state", 10).write("go", STATE)
+
+
+def test_a_shortened_text_does_not_grow_again_with_the_next_state(tokenizer):
+    narrow, wide = np.full(5, -2.0), np.full(5, 0.9)
+    task = "pick up the red block and then " * 50
+    writer = PromptWriter(tokenizer, "state", 80)
+    texts = [tokenizer.decode(writer.write(task, state)[0]).split(", State")[0] for state in (narrow, wide, narrow)]
+    assert len(texts[0]) > len(texts[1]) == len(texts[2]) > 30
+    assert tokenizer.decode(writer.write("go", wide)[0]).startswith("Task: go, State: 243")
+    assert tokenizer.decode(writer.write(task, narrow)[0]).startswith(texts[0])
+
+
+def test_a_text_that_fits_beside_some_states_only_is_whole_beside_those(tokenizer):
+    narrow, wide = np.full(5, -1.0), np.full(5, 0.9)
+    task = "pick up the red block and then put it down"
+    whole = encode_prompt(tokenizer, build_prompt("state", task, narrow))
+    writer = PromptWriter(tokenizer, "state", len(whole))
+    assert writer.write(task, narrow) == (whole, None)
+    shortened, warning = writer.write(task, wide)
+    assert len(shortened) <= len(whole) and "shortened" in warning
+    assert writer.write(task, narrow) == (whole, None)
+
+
+def test_a_text_of_100_kb_is_read_through_once_for_all_its_frames(tokenizer):
+    read = []
+
+    class Counting:
+        bos = tokenizer.bos
+
+        def encode(self, text):
+            read.append(len(text))
+            return tokenizer.encode(text)
+
+    writer, task = PromptWriter(Counting(), "state", 200), "pick up the red block and then " * 3300
+    generator = np.random.default_rng(0)
+    writer.write(task, generator.uniform(-1, 1, 14))
+    assert sum(read) < 3 * len(task)
+    for _ in range(20):
+        writer.write(task, generator.uniform(-1, 1, 14))
+    read.clear()
+    ids, warning = writer.write(task, np.zeros(14))
+    assert len(ids) <= 200 and "102299" in warning and sum(read) < 2000
