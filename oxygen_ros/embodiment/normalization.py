@@ -40,7 +40,7 @@ class Normalizer:
         if rule not in RULES:
             raise InputError(f"normalisation of {feature}", repr(rule), f"one of {', '.join(RULES)}")
         self.rule, self.width, self.feature = rule, width, feature
-        low, high = [_measure(statistics, measure, width, feature) for measure in _NEEDS[rule]] or (0.0, 1.0)
+        low, high = [_measure(statistics, measure, width, feature, rule) for measure in _NEEDS[rule]] or (0.0, 1.0)
         # Every rule is y = (x - centre) / spread, up to an offset of 1 and a factor of 2 in the quantile rules.
         # They differ in how a spread of zero is avoided.
         if rule == "openpi_quantile":
@@ -75,7 +75,7 @@ class Normalizer:
         return values
 
 
-def _measure(statistics: Statistics, measure: str, width: int, feature: str) -> np.ndarray:
+def _measure(statistics: Statistics, measure: str, width: int, feature: str, rule: str) -> np.ndarray:
     thing = f"statistics of {feature}"
     values = getattr(statistics, measure)
     if values is None:
@@ -89,6 +89,9 @@ def _measure(statistics: Statistics, measure: str, width: int, feature: str) -> 
     if values.ndim != 1:
         raise InputError(thing, f"{measure} of shape {list(values.shape)}", "one number per dimension")
     if len(values) < width:
+        raise InputError(thing, f"{len(values)} dimensions ({measure})", f"{width}", "use the statistics of this robot")
+    if rule.startswith("lerobot") and values[width:].any():
+        # openpi cuts whatever is wider; a LeRobot feature is exactly as wide as the robot that it was recorded from.
         raise InputError(thing, f"{len(values)} dimensions ({measure})", f"{width}", "use the statistics of this robot")
     if not np.isfinite(values[:width]).all():
         raise InputError(thing, f"{measure} that is not finite", "finite numbers")

@@ -83,3 +83,11 @@ def test_unknown_rule_and_wrong_width():
         Normalizer("min_max", Statistics(), 1, "state")
     with pytest.raises(InputError, match="state: found 8 dimensions, expected 7"):
         Normalizer("identity", Statistics(), 7, "state").normalize(np.zeros(8))
+
+
+def test_a_lerobot_feature_is_as_wide_as_its_robot():
+    measures = {"q01": [-1.0] * 7 + [0.0] * 25, "q99": [1.0] * 7 + [0.0] * 25}
+    assert Normalizer("lerobot_quantiles", Statistics(**measures), 7, "state").width == 7  # zero-padded
+    with pytest.raises(InputError, match="statistics of state: found 32 dimensions .q01., expected 6"):
+        Normalizer("lerobot_quantiles", Statistics(**measures), 6, "state")
+    assert Normalizer("openpi_quantile", Statistics(**measures), 6, "state").width == 6  # cut, as openpi does
