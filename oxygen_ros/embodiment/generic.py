@@ -74,7 +74,7 @@ def from_dict(description: Mapping[str, Any]) -> Robot:
     action_units = dict(state_units)
     gripper_ranges = {}
     for name, value in _mapping(d.grippers, known, "grippers").items():
-        gripper = _gripper(value, f"grippers.{name}")
+        gripper = _gripper(value, f"gripper.{name}")
         state_units[name], action_units[name] = _gripper_units(gripper)
         gripper_ranges[name] = tuple(sorted((gripper.closed, gripper.open)))
     positions = gripper_ranges | _ranges(d.limits, set(joints), "limits")
