@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ..pi05.model import Pi05
-from .kv_pool import KVPool, Slot
+from .kv_pool import KVPool
 from .observation import Observation
 from .outputs import Actions, FinishReason, FrameStats, Output, Token
-from .request import LanguageRequest, RunningRequest
+from .passes import Passes
+from .request import LanguageRequest
 from .scheduler import Scheduler
 from .step_cost import StepCost
 
@@ -35,7 +35,8 @@ class EngineSettings:
     one is the actions' own. max_requests: language requests decoded together; max_waiting: those that may queue
     for it; max_language_tokens: prompt and answer of one request together. steps_per_frame: at most so many
     batched decode steps a frame, None leaves it to the deadline. seed: of the noise that denoising starts from;
-    fixed_noise draws it once, so that equal observations give equal chunks.
+    fixed_noise draws it once, so that equal observations give equal chunks. padded: compute missing cameras and
+    prompt padding and mask them, for comparison with libraries that do.
     """
 
     denoise_steps: int = 10
@@ -48,6 +49,7 @@ class EngineSettings:
     steps_per_frame: int | None = None
     seed: int | None = None
     fixed_noise: bool = False
+    padded: bool = False
 
 
 class Engine:
@@ -68,17 +70,21 @@ class Engine:
             device=model.device,
             dtype=model.dtype,
         )
+        # Grown once, here: no frame waits for it, and two workers have nothing to race for.
+        longest = self._pool.max_prefix + max(config.action_horizon, settings.max_language_tokens)
+        for table in (model.backbone.rotary, model.expert.rotary):
+            table.span(0, longest, model.device)
         self._scheduler = Scheduler(self._pool, settings.max_waiting)
         self._cost = StepCost()
-        self._generator = torch.Generator()
-        if settings.seed is None:
-            self._generator.seed()
-        else:
-            self._generator.manual_seed(settings.seed)
-        self._noise_shape = (config.action_horizon, config.action_dim)
-        self._fixed_noise = torch.randn(self._noise_shape, generator=self._generator) if settings.fixed_noise else None
-        with torch.inference_mode():
-            self._plan = model.plan(settings.denoise_steps, settings.accumulated_time)
+        self._passes = Passes(
+            model,
+            denoise_steps=settings.denoise_steps,
+            accumulated_time=settings.accumulated_time,
+            cameras=settings.cameras,
+            padded=settings.padded,
+            seed=settings.seed,
+            fixed_noise=settings.fixed_noise,
+        )
 
     def submit(self, request: LanguageRequest) -> None:
         """Queue a request; it joins the next frame that has room.
@@ -107,17 +113,12 @@ class Engine:
         slot = self._pool.take_slot()
         stage = "prefill"
         try:
-            with torch.inference_mode():
-                wants_hidden = any(not request.prompt for request in joining)
-                hidden = self._prefill(observation, slot, wants_hidden)
-                self._finish_device_work()
-                prefilled = time.monotonic()
-                stage = "denoise"
-                actions = self.model.denoise(self._noise(observation), slot, self._plan).cpu()
-                if not torch.isfinite(actions).all():
-                    raise FloatingPointError("the actions hold NaN or infinity")
+            hidden = self._passes.prefill(observation, slot, any(not request.prompt for request in joining))
+            prefilled = time.monotonic()
+            stage = "denoise"
+            actions = self._passes.denoise(observation, slot)
             chunk_ready = time.monotonic()
-            self._scheduler.join(slot, observation.stamp_ns, hidden)
+            self._scheduler.join(joining, slot, observation.stamp_ns, hidden)
             yield Actions(actions, observation.stamp_ns)
         except Exception as error:
             yield from self._scheduler.reject(FinishReason.ERROR, f"{stage} failed: {error}")
@@ -167,20 +168,6 @@ class Engine:
                 pass
             self.drain()
 
-    def _prefill(self, observation: Observation, slot: Slot, wants_hidden: bool) -> Tensor | None:
-        device = self.model.device
-        pixels = _to_pixels(observation.images.to(device, non_blocking=True))
-        x = self.model.embed_prefix(pixels, observation.tokens.to(device))
-        return self.model.backbone.prefill(x, slot, hidden="last" if wants_hidden else "none")
-
-    def _noise(self, observation: Observation) -> Tensor:
-        noise = observation.noise
-        if noise is None:
-            noise = self._fixed_noise
-        if noise is None:
-            noise = torch.randn(self._noise_shape, generator=self._generator)
-        return noise.to(self.model.device)
-
     def _decode(self, deadline: float | None) -> Generator[Token, None, tuple[int, int]]:
         """Batched steps over all running requests while there is time. Returns how many steps, how many tokens."""
         most = self.settings.steps_per_frame
@@ -194,8 +181,7 @@ class Engine:
                 return steps, tokens
             began = time.monotonic()
             try:
-                with torch.inference_mode():
-                    said = self._step(running)
+                said = self._passes.step(running)
             except Exception as error:
                 yield from self._scheduler.finish(running, FinishReason.ERROR, f"decode failed: {error}")
                 raise FrameError("decode", error) from error
@@ -208,24 +194,6 @@ class Engine:
             # What the consumer does with its tokens is part of what a step costs before the deadline.
             self._cost.learn(rows, time.monotonic() - began)
 
-    def _step(self, running: Sequence[RunningRequest]) -> list[Token]:
-        """One token for each running request, from one pass over the weights."""
-        asking = [request for request in running if request.pending]
-        logits = {}
-        if asking:
-            pending = torch.tensor([token for request in asking for token in request.pending], device=self.model.device)
-            batch = self.model.advance(pending, [request.continuation() for request in asking])
-            logits = dict(zip(map(id, asking), zip(batch, batch.argmax(-1).tolist())))
-        for request in running:
-            if id(request) not in logits:
-                first = self.model.backbone.logits(request.prefix_hidden)[0]
-                logits[id(request)] = (first, int(first.argmax()))
-        return [self._say(request, *logits[id(request)]) for request in running]
-
-    @staticmethod
-    def _say(request: RunningRequest, logits: Tensor, best: int) -> Token:
-        return request.say(best if request.request.temperature == 0 else request.sample(logits))
-
     def _stats(self, started: float, ended: float, deadline: float | None, **measured: float) -> FrameStats:
         return FrameStats(
             total=ended - started,
@@ -236,15 +204,3 @@ class Engine:
             slots_total=self._pool.slots_total,
             **measured,
         )
-
-    def _finish_device_work(self) -> None:
-        """Make the clock's next reading include what a GPU still has queued."""
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)
-
-
-def _to_pixels(images: Tensor) -> Tensor:
-    """uint8 [C, S, S, 3] -> float32 [C, 3, S, S] in [-1, 1]; float images are that already."""
-    if images.dtype == torch.uint8:
-        return images.permute(0, 3, 1, 2).float().div_(255.0).mul_(2.0).sub_(1.0)
-    return images

@@ -70,18 +70,18 @@ class Scheduler:
         """
         with self._lock:
             room = self._pool.free_tails if self._pool.can_lend else 0
-            order = sorted(self._waiting, key=lambda r: -r.priority)
-            self._joining = order[:room]
-            self._waiting = [r for r in self._waiting if r not in self._joining]
+            # Whoever was admitted to a frame that its consumer abandoned is first in the queue again.
+            order = sorted([*self._joining, *self._waiting], key=lambda r: -r.priority)
+            self._joining, self._waiting = order[:room], order[room:]
             return self._joining
 
-    def join(self, slot: Slot, stamp_ns: int, prefix_hidden: Tensor | None) -> None:
-        """Make the admitted requests readers of a slot that holds a whole prefix."""
+    def join(self, requests: Sequence[LanguageRequest], slot: Slot, stamp_ns: int, prefix_hidden: Tensor | None) -> None:
+        """Make admitted requests readers of a slot that holds a whole prefix."""
         with self._lock:
-            for request in self._joining:
+            for request in requests:
                 tail = self._pool.take_tail()
                 self.running.append(RunningRequest(request, self._pool.share(slot), tail, stamp_ns, prefix_hidden))
-            self._joining = ()
+            self._joining = [r for r in self._joining if r not in requests]
 
     def reject(self, reason: FinishReason, detail: str) -> list[Token]:
         """End the admitted requests, whose frame failed."""
@@ -107,7 +107,8 @@ class Scheduler:
     def drain(self, detail: str) -> list[Token]:
         """End every request; returns their last tokens (CANCELLED)."""
         with self._lock:
-            waiting, self._waiting = self._waiting, []
+            waiting = [*self._joining, *self._waiting]
+            self._joining, self._waiting = (), []
             self._cancelled.clear()
         return self.finish(list(self.running), FinishReason.CANCELLED, detail) + [
             r.end(FinishReason.CANCELLED, detail) for r in waiting

@@ -59,7 +59,7 @@ class Continuation:
 
     @property
     def position(self) -> int:
-        return self.strip.prefix_length + self.tail.length
+        return self.strip.next_position + self.tail.length
 
 
 class Backbone(nn.Module):
@@ -87,21 +87,27 @@ class Backbone(nn.Module):
         strip: Strip,
         *,
         causal_from: int | None = None,
+        valid: Tensor | None = None,
         hidden: Literal["none", "last", "all"] = "none",
     ) -> Tensor | None:
         """Write the keys and values of the prefix x [P, width] into the strip.
 
         The prefix is one bidirectional block. With `causal_from` the positions from there on (the text)
         see everything before them and, of the text, only themselves and what precedes; the images then
-        do not see the text: OxyGen's mask.
+        do not see the text: OxyGen's mask. `valid` [P] is False for padding, which is computed and hidden: the
+        other libraries' way, here for comparison only.
 
-        Returns the hidden states after the final norm that were asked for: [1, width] or [P, width].
-        The last layer's query, attention and MLP run for those rows only.
+        Returns the hidden states after the final norm that were asked for: [1, width] or [P, width];
+        "last" is the last valid one. The last layer's query, attention and MLP run for those rows only.
         """
         length = len(x)
-        strip.begin(length)
+        strip.begin(length, valid)
         rotary = self.rotary.span(0, length, x.device)
         mask = None if causal_from is None else _causal_text(length, causal_from, x.device)
+        if valid is not None:
+            mask = valid.expand(length, length) if mask is None else mask & valid
+            position = (valid.cumsum(0) - 1).clamp(min=0)
+            rotary = (rotary[0][position], rotary[1][position])
 
         def memory(layer: int) -> Memory:
             def keep_and_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -119,7 +125,8 @@ class Backbone(nn.Module):
         strip.write_prefix(last, *layer.attention.project_kv(normed, rotary))
         if hidden == "none":
             return None
-        rows = slice(length - 1, length) if hidden == "last" else slice(0, length)
+        end = length if valid is None else int(valid.nonzero()[-1]) + 1
+        rows = slice(end - 1, end) if hidden == "last" else slice(0, length)
         query = layer.attention.project_query(normed[rows], (rotary[0][rows], rotary[1][rows]))
         attended = attend(query, *strip.prefix(last), None if mask is None else mask[rows])
         return self.norm(layer.finish(x[rows], attended))
@@ -144,7 +151,8 @@ class Backbone(nn.Module):
             def keep_and_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
                 rows = zip(query.split(counts), key.split(counts, dim=1), value.split(counts, dim=1), continuations)
                 return torch.cat([
-                    _attend_prefix_and_tail(q, c.strip.prefix(layer), c.tail.append(layer, k, v)) for q, k, v, c in rows
+                    _attend_prefix_and_tail(q, c.strip.prefix(layer), c.tail.append(layer, k, v), c.strip.valid)
+                    for q, k, v, c in rows
                 ])
 
             return keep_and_attend
@@ -163,10 +171,11 @@ def _causal_text(length: int, causal_from: int, device: torch.device) -> Tensor:
     return block[None, :] <= block[:, None]
 
 
-def _attend_prefix_and_tail(query: Tensor, prefix: KeyValue, tail: KeyValue) -> Tensor:
+def _attend_prefix_and_tail(query: Tensor, prefix: KeyValue, tail: KeyValue, valid: Tensor | None) -> Tensor:
     """Attention of query [n, heads, D] over two pieces of memory, with one softmax over both.
 
     The n queries are the last n positions of the tail; among those, later ones are hidden from earlier.
+    valid [P] says which of the prefix is visible; None: all.
     """
     length, heads, head_dim = query.shape
     kv_heads, seen, _ = tail[0].shape
@@ -176,7 +185,10 @@ def _attend_prefix_and_tail(query: Tensor, prefix: KeyValue, tail: KeyValue) -> 
     if length > 1:
         hidden = torch.ones(length, seen, dtype=torch.bool, device=query.device).triu(seen - length + 1)
         tail_scores.masked_fill_(hidden.repeat_interleave(heads // kv_heads, dim=0), -math.inf)
-    scores = torch.cat((rows @ prefix[0].transpose(1, 2), tail_scores), dim=-1)
+    prefix_scores = rows @ prefix[0].transpose(1, 2)
+    if valid is not None:
+        prefix_scores.masked_fill_(~valid, -math.inf)
+    scores = torch.cat((prefix_scores, tail_scores), dim=-1)
     weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
     split = prefix[0].shape[1]
     out = weights[..., :split] @ prefix[1] + weights[..., split:] @ tail[1]

@@ -8,6 +8,7 @@ requests can continue the same prefix. Nothing is ever copied from one to anothe
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
 KeyValue = tuple[Tensor, Tensor]
@@ -27,13 +28,20 @@ class Strip:
         self.horizon = horizon
         self.capacity = storage.shape[3] - horizon
         self.prefix_length = 0
+        self.valid: Tensor | None = None
+        self.next_position = 0
         self._memory = _layers(storage)
 
-    def begin(self, prefix_length: int) -> None:
-        """Forget the last frame and make room for a prefix of this many positions."""
+    def begin(self, prefix_length: int, valid: Tensor | None = None) -> None:
+        """Forget the last frame and make room for a prefix of this many positions.
+
+        valid [P]: False where a position is padding, which nobody sees and which consumes no position; None: all are.
+        """
         if prefix_length > self.capacity:
             raise ValueError(f"a prefix of {prefix_length} tokens does not fit a KV slot of {self.capacity}")
         self.prefix_length = prefix_length
+        self.valid = valid
+        self.next_position = prefix_length if valid is None else int(valid.sum())
 
     def prefix(self, layer: int) -> KeyValue:
         """What a language request sees: [kv_heads, P, head_dim] each."""
@@ -46,6 +54,10 @@ class Strip:
         key, value = self._memory[layer]
         window = slice(0, self.horizon + self.prefix_length)
         return key[:, window], value[:, window]
+
+    def joint_mask(self) -> Tensor | None:
+        """Which positions of `joint` are visible, [1, H + P]; None where all are."""
+        return None if self.valid is None else F.pad(self.valid, (self.horizon, 0), value=True)[None]
 
     def write_prefix(self, layer: int, key: Tensor, value: Tensor) -> None:
         ours = self.prefix(layer)

@@ -80,13 +80,14 @@ class ActionExpert(nn.Module):
         All actions see each other and the whole prefix. Their keys and values overwrite the strip's suffix.
         """
         dtype = self.layers[0].attention.qkv.weight.dtype
-        rotary = self.rotary.span(strip.prefix_length, len(actions), actions.device)
+        rotary = self.rotary.span(strip.next_position, len(actions), actions.device)
+        mask = strip.joint_mask()
         x = self.action_in(actions).to(dtype)
         gates = modulation[:, 2].to(dtype)
         for index, layer in enumerate(self.layers):
             first, second = 2 * index, 2 * index + 1
             query, key, value = layer.attention.project(modulate(x, modulation[first], self.eps), rotary)
             strip.write_suffix(index, key, value)
-            x = torch.addcmul(x, gates[first], layer.attention.out(attend(query, *strip.joint(index))))
+            x = torch.addcmul(x, gates[first], layer.attention.out(attend(query, *strip.joint(index), mask)))
             x = torch.addcmul(x, gates[second], layer.mlp(modulate(x, modulation[second], self.eps)))
         return self.action_out(modulate(x, modulation[-1], self.eps).float())

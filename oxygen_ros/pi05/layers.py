@@ -55,7 +55,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     group = heads // kv_heads
     rows = query.view(length, kv_heads, group, head_dim).transpose(0, 1).reshape(1, kv_heads, length * group, head_dim)
     if mask is not None:
-        mask = mask.repeat_interleave(group, dim=0)
+        mask = mask.expand(length, -1).repeat_interleave(group, dim=0)
     out = F.scaled_dot_product_attention(rows, key[None], value[None], attn_mask=mask)
     return out[0].view(kv_heads, length, group * head_dim).transpose(0, 1).reshape(length, heads * head_dim)
 

@@ -96,6 +96,13 @@ class Pi05(nn.Module):
             x = hold(torch.add(x, self.expert.velocity(x, plan[step], strip), alpha=-1.0 / steps))
         return x
 
-    def advance(self, tokens: Tensor, continuations: Sequence[Continuation]) -> Tensor:
-        """tokens [sum of counts] -> the logits [requests, vocab_size] that follow each continuation."""
-        return self.backbone.logits(self.backbone.advance(self.backbone.embed(tokens), continuations))
+    def advance(self, tokens: Tensor, continuations: Sequence[Continuation], ready: Sequence[Tensor] = ()) -> Tensor:
+        """tokens [sum of counts] -> the logits [requests, vocab_size] that follow each continuation.
+
+        ready: hidden states [1, width] that need the language head only. Their logits come first; the head, which is
+        most of a small step's bytes, is read once for all.
+        """
+        hidden = list(ready)
+        if continuations:
+            hidden.append(self.backbone.advance(self.backbone.embed(tokens), continuations))
+        return self.backbone.logits(torch.cat(hidden))
