@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from .errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,11 @@ class Conventions:
     prompt: one of `embodiment.prompt.FORMS`; None leaves it to the robot description.
     camera_features: the model's cameras in its order, as LeRobot datasets name them without `observation.images.`
     and before renaming; empty where the order is the robot description's (openpi, our own).
-    relative_actions: None leaves it to the robot description which actions are deltas. Otherwise all are, save those
-    whose name contains one of these words; see `deltas`.
+    relative_actions: None leaves it to the robot description which actions are deltas. Otherwise all are, except the
+    ones named here; the names are the folder's own, from its action_features. See `deltas`.
+    action_features: the folder's names of the action dimensions in order; empty where it gives none.
+    padding: what surrounds a picture that is not square, in model scale. LeRobot 0.4.x pads with -3 by mistake, and
+    its policies have seen that.
     """
 
     normalization: Mapping[str, str] = field(
@@ -31,6 +36,8 @@ class Conventions:
     prompt: str | None = None
     camera_features: tuple[str, ...] = ()
     relative_actions: tuple[str, ...] | None = None
+    action_features: tuple[str, ...] = ()
+    padding: float = -1.0
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Conventions:
@@ -41,12 +48,18 @@ class Conventions:
         """The inverse of `from_dict`."""
         return asdict(self)
 
-    def deltas(self, actions: Iterable[str]) -> tuple[str, ...] | None:
-        """Those of these action names that the model gives relative to the state; None: as the robot says.
+    def deltas(self, actions: Sequence[str]) -> tuple[str, ...] | None:
+        """Those of the robot's actions that the model gives relative to the state; None: as the robot says.
 
-        LeRobot's rule: an action is absolute if a word of `relative_actions` is part of its name, in any case.
+        Robot and folder may spell names differently, so they are matched by position. Raises CheckpointError where
+        their numbers differ.
         """
         if self.relative_actions is None:
             return None
-        words = [word.lower() for word in self.relative_actions]
-        return tuple(name for name in actions if not any(word in name.lower() for word in words))
+        theirs = self.action_features or actions
+        if len(theirs) != len(actions):
+            raise CheckpointError(
+                f"the policy has {len(theirs)} actions ({', '.join(theirs)}), the robot {len(actions)} "
+                f"({', '.join(actions)}): it cannot be told which of them are relative"
+            )
+        return tuple(ours for ours, name in zip(actions, theirs) if name not in self.relative_actions)

@@ -3,124 +3,142 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection
+from typing import NamedTuple
 
-from ..pi05.config import Pi05Config, TransformerConfig, VisionConfig
+from ..pi05.config import Pi05Config, TransformerConfig
 from .errors import CheckpointError
 
-_PALIGEMMA = "paligemma_with_expert.paligemma."
-_VISION = _PALIGEMMA + "model.vision_tower.vision_model."
-_LANGUAGE = _PALIGEMMA + "model.language_model."
-_EXPERT = "paligemma_with_expert.gemma_expert.model."
-_PATCH = _VISION + "embeddings.patch_embedding.weight"
-_POSITION = _VISION + "embeddings.position_embedding.weight"
+PALIGEMMA = "paligemma_with_expert.paligemma."
+VISION = PALIGEMMA + "model.vision_tower.vision_model."
+LANGUAGE = PALIGEMMA + "model.language_model."
+EXPERT = "paligemma_with_expert.gemma_expert.model."
 
-EMBEDDING = _LANGUAGE + "embed_tokens.weight"
-HEAD = _PALIGEMMA + "lm_head.weight"
-# Written by converters and trainers, read by nobody.
-HARMLESS = re.compile(r"^paligemma_with_expert\.gemma_expert\.(lm_head|model\.embed_tokens)\.weight$")
+EMBEDDING = LANGUAGE + "embed_tokens.weight"
+HEAD = PALIGEMMA + "lm_head.weight"
+
+# Written by converters, trainers and older transformers, read by nobody: an unused head and embedding of the expert,
+# pi0's state projection and plain norms (LeRobot skips these too), buffers that are computed, SigLIP's pooling head.
+HARMLESS = re.compile(
+    r"^paligemma_with_expert\.gemma_expert\.(lm_head|model\.embed_tokens)\.weight$|^state_proj\."
+    r"|^paligemma_with_expert\.gemma_expert\.model\.(layers\.\d+\.(input|post_attention)_layernorm|norm)\.weight$"
+    r"|\.rotary_emb\.inv_freq$|\.embeddings\.position_ids$|\.vision_model\.head\."
+)
+# Old LeRobot folders keep their statistics among the weights.
+STATISTICS = re.compile(r"^(un)?normalize_(inputs|outputs|targets)\.")
+
+_GROUPS = (
+    ("language head", re.compile(r"lm_head|^backbone\.head")),
+    ("action and time projections", re.compile(r"^(expert\.)?(action|time)_")),
+    ("expert", re.compile(r"gemma_expert|^expert\.")),
+    ("vision tower", re.compile(r"vision_tower|multi_modal_projector|^vision\.")),
+    ("backbone", re.compile(r"language_model|^backbone\.")),
+)
 
 
-def is_openpi(names: Mapping[str, object]) -> bool:
-    """Whether these tensor names are those of pi0.5 as openpi and LeRobot write it."""
-    return "time_mlp_in.weight" in names and f"{_EXPERT}norm.dense.weight" in names
+class Source(NamedTuple):
+    """A stored tensor and the shape that it must have."""
+
+    name: str
+    shape: tuple[int, ...]
 
 
-def sources(config: Pi05Config) -> dict[str, tuple[str, ...]]:
-    """Our parameter -> the stored tensors that, joined along their first axis, are it.
+Sources = dict[str, tuple[Source, ...]]
+"""Our parameter -> the stored tensors that, joined along their first axis, are it."""
 
-    The embedding and the language head are not listed: see `embedding_and_head`.
+
+def group_of(name: str) -> str:
+    """The part of the network that a tensor, under its stored name, belongs to."""
+    return next((group for group, pattern in _GROUPS if pattern.search(name)), "unknown")
+
+
+def recognise(names: Collection[str]) -> None:
+    """Raises CheckpointError unless these are the tensor names of pi0.5 as openpi and LeRobot write it."""
+    if any(name.startswith(EXPERT) and ".dense." in name for name in names):
+        return
+    if any(name.startswith("state_proj.") for name in names):
+        raise CheckpointError(
+            "this is a pi0 checkpoint, not pi0.5: it has a state projection (state_proj) and no adaptive norms in its "
+            "expert; only pi0.5 is read"
+        )
+    examples = ", ".join(sorted(names)[:4]) or "nothing"
+    raise CheckpointError(
+        f"the tensors are not pi0.5's: the expert's adaptive norms ({EXPERT}norm.dense) and time_mlp_in are not among "
+        f"the {len(names)} found, such as {examples}"
+    )
+
+
+def sources(config: Pi05Config, names: Collection[str]) -> Sources:
+    """Every parameter of the network, the language head included where the file stores one.
+
+    names: those in the file, which decide where embedding and head come from (pi05.md section 10.4).
+    Raises CheckpointError where neither is stored.
     """
-    table = {
-        "vision.patch_embedding.weight": (_PATCH,),
-        "vision.patch_embedding.bias": (_VISION + "embeddings.patch_embedding.bias",),
-        "vision.position_embedding": (_POSITION,),
-        "backbone.norm.weight": (_LANGUAGE + "norm.weight",),
-    }
-    for end in ("weight", "bias"):
-        table[f"vision.norm.{end}"] = (f"{_VISION}post_layernorm.{end}",)
-        table[f"vision.projector.{end}"] = (f"{_PALIGEMMA}model.multi_modal_projector.linear.{end}",)
-        table[f"expert.norm.dense.{end}"] = (f"{_EXPERT}norm.dense.{end}",)
-        for ours, theirs in (("action_in", "action_in_proj"), ("action_out", "action_out_proj"),
-                             ("time_in", "time_mlp_in"), ("time_out", "time_mlp_out")):
-            table[f"expert.{ours}.{end}"] = (f"{theirs}.{end}",)
-        for i in range(config.vision.depth):
-            ours, theirs = f"vision.blocks.{i}.", f"{_VISION}encoder.layers.{i}."
-            table[f"{ours}norm1.{end}"] = (f"{theirs}layer_norm1.{end}",)
-            table[f"{ours}norm2.{end}"] = (f"{theirs}layer_norm2.{end}",)
-            table[f"{ours}qkv.{end}"] = tuple(f"{theirs}self_attn.{part}_proj.{end}" for part in "qkv")
-            table[f"{ours}out.{end}"] = (f"{theirs}self_attn.out_proj.{end}",)
-            table[f"{ours}fc1.{end}"] = (f"{theirs}mlp.fc1.{end}",)
-            table[f"{ours}fc2.{end}"] = (f"{theirs}mlp.fc2.{end}",)
-    for ours, theirs, norms in (
-        ("backbone", _LANGUAGE, {"weight": "weight"}),
-        ("expert", _EXPERT, {"dense.weight": "dense.weight", "dense.bias": "dense.bias"}),
-    ):
-        for i in range(config.backbone.depth):
-            mine, yours = f"{ours}.layers.{i}.", f"{theirs}layers.{i}."
-            for end in norms:
-                table[f"{mine}norm1.{end}"] = (f"{yours}input_layernorm.{end}",)
-                table[f"{mine}norm2.{end}"] = (f"{yours}post_attention_layernorm.{end}",)
-            table[f"{mine}attention.qkv.weight"] = tuple(f"{yours}self_attn.{part}_proj.weight" for part in "qkv")
-            table[f"{mine}attention.out.weight"] = (f"{yours}self_attn.o_proj.weight",)
-            table[f"{mine}mlp.gate_up.weight"] = (f"{yours}mlp.gate_proj.weight", f"{yours}mlp.up_proj.weight")
-            table[f"{mine}mlp.down.weight"] = (f"{yours}mlp.down_proj.weight",)
+    if EMBEDDING not in names and HEAD not in names:
+        raise CheckpointError(f"neither {EMBEDDING} nor {HEAD} is there: the file holds no token embedding")
+    vision, backbone, expert = config.vision, config.backbone, config.expert
+    table: Sources = {}
+
+    def affine(ours: str, theirs: str | tuple[str, ...], rows: int, columns: int) -> None:
+        parts = (theirs,) if isinstance(theirs, str) else theirs
+        table[f"{ours}.weight"] = tuple(Source(f"{part}.weight", (rows, columns)) for part in parts)
+        table[f"{ours}.bias"] = tuple(Source(f"{part}.bias", (rows,)) for part in parts)
+
+    def norm(ours: str, theirs: str, width: int, ends: tuple[str, ...]) -> None:
+        for end in ends:
+            table[f"{ours}.{end}"] = (Source(f"{theirs}.{end}", (width,)),)
+
+    patch = (vision.width, 3, vision.patch_size, vision.patch_size)
+    table["vision.patch_embedding.weight"] = (Source(VISION + "embeddings.patch_embedding.weight", patch),)
+    table["vision.patch_embedding.bias"] = (Source(VISION + "embeddings.patch_embedding.bias", patch[:1]),)
+    table["vision.position_embedding"] = (
+        Source(VISION + "embeddings.position_embedding.weight", (vision.tokens_per_image, vision.width)),
+    )
+    for i in range(vision.depth):
+        ours, theirs = f"vision.blocks.{i}.", f"{VISION}encoder.layers.{i}."
+        norm(ours + "norm1", theirs + "layer_norm1", vision.width, ("weight", "bias"))
+        affine(ours + "qkv", tuple(f"{theirs}self_attn.{part}_proj" for part in "qkv"), vision.width, vision.width)
+        affine(ours + "out", theirs + "self_attn.out_proj", vision.width, vision.width)
+        norm(ours + "norm2", theirs + "layer_norm2", vision.width, ("weight", "bias"))
+        affine(ours + "fc1", theirs + "mlp.fc1", vision.mlp_dim, vision.width)
+        affine(ours + "fc2", theirs + "mlp.fc2", vision.width, vision.mlp_dim)
+    norm("vision.norm", VISION + "post_layernorm", vision.width, ("weight", "bias"))
+    affine("vision.projector", PALIGEMMA + "model.multi_modal_projector.linear", backbone.width, vision.width)
+
+    matrix = (config.vocab_size, backbone.width)
+    table["backbone.embedding"] = (Source(EMBEDDING if EMBEDDING in names else HEAD, matrix),)
+    if EMBEDDING in names and HEAD in names:
+        table["backbone.head"] = (Source(HEAD, matrix),)
+    for i in range(backbone.depth):
+        ours, theirs = f"backbone.layers.{i}.", f"{LANGUAGE}layers.{i}."
+        norm(ours + "norm1", theirs + "input_layernorm", backbone.width, ("weight",))
+        norm(ours + "norm2", theirs + "post_attention_layernorm", backbone.width, ("weight",))
+        table |= _attention_and_mlp(ours, theirs, backbone)
+    norm("backbone.norm", LANGUAGE + "norm", backbone.width, ("weight",))
+
+    affine("expert.action_in", "action_in_proj", expert.width, config.action_dim)
+    affine("expert.time_in", "time_mlp_in", expert.width, expert.width)
+    affine("expert.time_out", "time_mlp_out", expert.width, expert.width)
+    for i in range(expert.depth):
+        ours, theirs = f"expert.layers.{i}.", f"{EXPERT}layers.{i}."
+        affine(ours + "norm1.dense", theirs + "input_layernorm.dense", 3 * expert.width, expert.width)
+        affine(ours + "norm2.dense", theirs + "post_attention_layernorm.dense", 3 * expert.width, expert.width)
+        table |= _attention_and_mlp(ours, theirs, expert)
+    affine("expert.norm.dense", EXPERT + "norm.dense", 3 * expert.width, expert.width)
+    affine("expert.action_out", "action_out_proj", config.action_dim, expert.width)
     return table
 
 
-def embedding_and_head(names: Mapping[str, object]) -> tuple[str, str]:
-    """The stored names of the input embedding and of the language head; files hold one of them or both."""
-    if EMBEDDING not in names and HEAD not in names:
-        raise CheckpointError(f"neither {EMBEDDING} nor {HEAD} is there: the file holds no token embedding")
-    return (EMBEDDING if EMBEDDING in names else HEAD), (HEAD if HEAD in names else EMBEDDING)
-
-
-def infer_config(shapes: Mapping[str, tuple[int, ...]], *, horizon: int, max_token_len: int, heads: dict | None = None
-                 ) -> Pi05Config:
-    """Sizes from the shapes of the stored tensors.
-
-    Shapes do not tell how many heads share a width: `heads` may give `vision`, `attention` and `kv`. Without it
-    the released model's rules hold: SigLIP So400m's head dim of 72 and one key/value head.
-    """
-    heads = heads or {}
-
-    def shape(name: str) -> tuple[int, ...]:
-        if name not in shapes:
-            raise CheckpointError(f"tensor {name} is missing, so the model's sizes cannot be told")
-        return shapes[name]
-
-    def depth(prefix: str) -> int:
-        found = re.compile(re.escape(prefix) + r"layers\.(\d+)\.")
-        return 1 + max((int(m[1]) for name in shapes if (m := found.match(name))), default=-1)
-
-    vision_width, _, patch, _ = shape(_PATCH)
-    tokens, _ = shape(_POSITION)
-    grid = round(tokens**0.5)
-    vision_heads = heads.get("vision") or vision_width // 72
-    if grid**2 != tokens or not vision_heads or vision_width % vision_heads:
-        raise CheckpointError(
-            f"a vision tower of width {vision_width} and {tokens} positions is not SigLIP So400m; give its head count"
-        )
-    q_rows, width = shape(f"{_LANGUAGE}layers.0.self_attn.q_proj.weight")
-    k_rows, _ = shape(f"{_LANGUAGE}layers.0.self_attn.k_proj.weight")
-    kv_heads = heads.get("kv") or 1
-    num_heads = heads.get("attention") or q_rows * kv_heads // k_rows
-    expert_width, action_dim = shape("action_in_proj.weight")
-    embedding, _ = embedding_and_head(shapes)
-    attention = {"num_heads": num_heads, "num_kv_heads": kv_heads, "head_dim": k_rows // kv_heads}
-    return Pi05Config(
-        vision=VisionConfig(
-            image_size=grid * patch, patch_size=patch, width=vision_width, num_heads=vision_heads,
-            depth=depth(_VISION + "encoder."), mlp_dim=shape(f"{_VISION}encoder.layers.0.mlp.fc1.weight")[0],
+def _attention_and_mlp(ours: str, theirs: str, config: TransformerConfig) -> Sources:
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    return {
+        f"{ours}attention.qkv.weight": tuple(
+            Source(f"{theirs}self_attn.{part}_proj.weight", (rows, config.width))
+            for part, rows in (("q", queries), ("k", keys), ("v", keys))
         ),
-        backbone=TransformerConfig(
-            width, depth(_LANGUAGE), shape(f"{_LANGUAGE}layers.0.mlp.gate_proj.weight")[0], **attention
+        f"{ours}attention.out.weight": (Source(f"{theirs}self_attn.o_proj.weight", (config.width, queries)),),
+        f"{ours}mlp.gate_up.weight": tuple(
+            Source(f"{theirs}mlp.{part}_proj.weight", (config.mlp_dim, config.width)) for part in ("gate", "up")
         ),
-        expert=TransformerConfig(
-            expert_width, depth(_EXPERT), shape(f"{_EXPERT}layers.0.mlp.gate_proj.weight")[0], **attention
-        ),
-        vocab_size=shape(embedding)[0],
-        action_dim=action_dim,
-        action_horizon=horizon,
-        max_token_len=max_token_len,
-    )
+        f"{ours}mlp.down.weight": (Source(f"{theirs}mlp.down_proj.weight", (config.width, config.mlp_dim)),),
+    }

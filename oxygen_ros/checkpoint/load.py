@@ -1,186 +1,173 @@
-"""A policy folder, recognised by its content, as a network and everything that belongs to it."""
+"""A policy folder, recognised by its content: openpi's, LeRobot's or our own."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from ..pi05.config import PRESETS, Pi05Config
-from ..pi05.model import Pi05
-from . import layouts, native
+from ..pi05.config import Pi05Config
+from . import layouts, lerobot, native
+from .checkpoint import Checkpoint, Layout
 from .conventions import Conventions
 from .errors import CheckpointError
-from .statistics import Statistics, read_lerobot_statistics, read_openpi_statistics
-from .tensors import TensorFolder
+from .files import read_json
+from .inventory import some, take_inventory
+from .lerobot_processors import Processors, read_processors
+from .lerobot_statistics import read_feature
+from .sizes import infer_config, stated
+from .statistics import NoStatistics, Statistics, check_rules, find_norm_stats, read_norm_stats
+from .tensors import DTYPES, TensorFolder
+
+IDENTITY = dict.fromkeys(("state", "actions"), "identity")
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A policy folder whose sizes are known and whose weights are still on disk."""
-
-    folder: Path
-    layout: Literal["oxygen", "openpi", "lerobot"]
-    config: Pi05Config
-    conventions: Conventions
-    statistics: Statistics
-    trained: bool
-    robot: str | None
-    _tensors: TensorFolder
-    _sources: Mapping[str, tuple[str, ...]]
-
-    def model(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32,
-              progress: Callable[[int, int], None] = lambda done, total: None) -> Pi05:
-        """Read the weights to `device`, once; matrices that we keep as one are joined on the way.
-
-        progress is told how many of how many parameters are read; what it raises ends the loading.
-        Raises CheckpointError that lists missing and misshapen tensors, or names one with NaN or infinity.
-        """
-        with torch.device("meta"):
-            model = Pi05(self.config)
-        embedding, head = self._embedding_and_head()
-        table = {**self._sources, "backbone.embedding": (embedding,)}
-        expected = dict(model.named_parameters())
-        self._check_shapes({name: tuple(p.shape) for name, p in expected.items()}, table)
-        for done, name in enumerate(expected):
-            tensor = self._read(table[name], tuple(expected[name].shape), model.precision_of(name, dtype), device)
-            _set_parameter(model, name, tensor)
-            progress(done + 1, len(expected))
-        if self.untied:
-            shape = tuple(expected["backbone.embedding"].shape)
-            model.backbone.head = torch.nn.Parameter(self._read((head,), shape, dtype, device), requires_grad=False)
-        return model.eval()
-
-    @property
-    def untied(self) -> bool:
-        """Whether the file holds a language head that differs from the embedding."""
-        embedding, head = self._embedding_and_head()
-        return head != embedding and not torch.equal(self._tensors[head], self._tensors[embedding])
-
-    def _embedding_and_head(self) -> tuple[str, str]:
-        if self.layout == "oxygen":
-            return native.EMBEDDING, native.HEAD if native.HEAD in self._tensors else native.EMBEDDING
-        return layouts.embedding_and_head(self._tensors)
-
-    def _read(self, stored: tuple[str, ...], shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
-              ) -> Tensor:
-        parts = []
-        for name in stored:
-            part = self._tensors[name].to(dtype)
-            if not torch.isfinite(part).all():
-                raise CheckpointError(f"tensor {name} in {self.folder} holds NaN or infinity; it cannot be used")
-            parts.append(part.to(device))
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).reshape(shape)
-
-    def _check_shapes(self, expected: Mapping[str, tuple[int, ...]], table: Mapping[str, tuple[str, ...]]) -> None:
-        shapes = self._tensors.shapes
-        missing = [name for ours in expected for name in table[ours] if name not in shapes]
-        misshapen = []
-        for ours, shape in expected.items():
-            found = [shapes[name] for name in table[ours] if name in shapes]
-            elements = sum(torch.Size(s).numel() for s in found)
-            if len(found) == len(table[ours]) and elements != torch.Size(shape).numel():
-                misshapen.append(f"{' + '.join(table[ours])}: found {found}, expected {list(shape)} in all")
-        if missing or misshapen:
-            lines = [f"{len(missing)} tensors are missing: {_some(missing)}"] if missing else []
-            lines += [f"{len(misshapen)} tensors have another shape: {_some(misshapen)}"] if misshapen else []
-            raise CheckpointError(f"{self.folder} is not a whole pi0.5 checkpoint; " + "; ".join(lines))
-
-    def unused(self) -> list[str]:
-        """Stored tensors that no parameter uses, known left-overs of converters aside."""
-        used = {name for names in self._sources.values() for name in names} | set(self._embedding_and_head())
-        return [name for name in self._tensors if name not in used and not layouts.HARMLESS.match(name)]
-
-
-def load(path: str | Path) -> Checkpoint:
+def load(path: str | Path, *, asset_id: str = "", allow_identity_statistics: bool = False) -> Checkpoint:
     """Recognise an openpi (PyTorch), LeRobot or oxygen_ros policy folder and read all but its weights.
 
+    asset_id: which of several openpi statistics. allow_identity_statistics: a folder without statistics is taken to
+    be a policy that was trained on raw numbers, instead of being refused.
     Raises CheckpointError that says what is missing or wrong, and where.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; a policy is a folder with model.safetensors and config.json")
-    config = _read_json(folder / "config.json")
     tensors = TensorFolder(folder)
+    config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
+    reader = _Reader(folder, config, tensors, asset_id, allow_identity_statistics)
     if config.get("type") == native.TYPE:
-        ours = native.read_config(config, folder)
+        return reader.native()
+    processors = read_processors(folder)
+    if lerobot.is_lerobot(config, processors):
+        return reader.lerobot(processors)
+    return reader.openpi()
+
+
+class _Reader:
+    """One folder being read; `notes` collects what its owner should know."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], tensors: TensorFolder, asset_id: str,
+                 allow_identity: bool) -> None:
+        self.folder, self.config, self.tensors = folder, config, tensors
+        self.asset_id, self.allow_identity = asset_id, allow_identity
+        self.notes: list[str] = []
+
+    def native(self) -> Checkpoint:
+        ours = native.read_config(self.config, self.folder)
+        self._say_found("oxygen_ros policy folder")
+        if not ours.trained:
+            self.notes.append("warning: the weights are random numbers, nobody has trained them")
+        statistics, rules = self._norm_stats(ours.conventions.normalization)
+        conventions = replace(ours.conventions, normalization=rules)
+        table = native.sources(ours.config, self.tensors)
+        return self._checkpoint("oxygen", ours.config, conventions, statistics, table, ours.trained, ours.robot)
+
+    def openpi(self) -> Checkpoint:
+        layouts.recognise(self.tensors)
+        self._say_found("openpi PyTorch folder")
+        sizes = self._sizes("action_horizon", "action_dim")
+        statistics, rules = self._norm_stats(Conventions().normalization)
+        self.notes.append(
+            "openpi's rules: quantile statistics, pictures scaled with antialiasing, flow time summed in float32; "
+            "prompt and relative actions as the robot description says"
+        )
+        table = layouts.sources(sizes, self.tensors)
+        return self._checkpoint("openpi", sizes, Conventions(normalization=rules), statistics, table)
+
+    def lerobot(self, processors: Processors) -> Checkpoint:
+        if not self.config:
+            raise CheckpointError(f"{self.folder} is a LeRobot folder, but its config.json is missing")
+        lerobot.check_policy(self.config)
+        layouts.recognise(self.tensors)
+        self._say_found("LeRobot policy folder")
+        if self.asset_id:
+            self.notes.append(f"warning: asset_id {self.asset_id!r} is for openpi folders; this is LeRobot's")
+        sizes = self._sizes("chunk_size", "max_action_dim")
+        try:
+            modes = lerobot.normalization_modes(self.config, processors, self.notes.append)
+            statistics = self._lerobot_statistics(processors, modes)
+            conventions = lerobot.conventions(self.config, processors, self.tensors, modes, self.notes.append)
+        except (TypeError, AttributeError, ValueError) as error:
+            raise CheckpointError(f"{self.folder}: config.json or processors are not LeRobot's: {error}") from error
+        return self._checkpoint("lerobot", sizes, conventions, statistics, layouts.sources(sizes, self.tensors))
+
+    def _say_found(self, what: str) -> None:
+        self.notes.append(f"{self.folder}: {what}, pi0.5, {self.tensors.summary()}")
+
+    def _sizes(self, horizon: str, action_dim: str) -> Pi05Config:
+        """`dims.json` beside or above the weights is where a reference folder says what shapes do not."""
+        dims = next((d for d in (self.folder / "dims.json", self.folder.parent / "dims.json") if d.is_file()), None)
+        told = stated(self.config, read_json(dims) if dims else {}, horizon, action_dim)
+        return infer_config(self.tensors.shapes, told)
+
+    def _norm_stats(self, rules: Mapping[str, str]) -> tuple[Statistics, Mapping[str, str]]:
+        try:
+            path = find_norm_stats(self.folder, self.asset_id)
+        except NoStatistics as error:
+            self._identity(error)
+            return {"state": {}, "actions": {}}, IDENTITY
+        statistics = read_norm_stats(path)
+        self.notes.append(f"statistics from {path}")
+        return statistics, rules
+
+    def _lerobot_statistics(self, processors: Processors, modes: dict[str, str]) -> Statistics:
+        statistics: dict[str, Any] = {}
+        for ours, mode in modes.items():
+            statistics[ours] = {}
+            if mode == "IDENTITY":
+                continue
+            try:
+                statistics[ours] = read_feature(ours, mode, processors, self.tensors, self.notes.append)
+            except NoStatistics as error:
+                self._identity(error)
+                modes[ours] = "IDENTITY"
+        return statistics
+
+    def _identity(self, error: NoStatistics) -> None:
+        if not self.allow_identity:
+            raise error
+        self.notes.append("warning: no statistics, and allow_identity_statistics is set: numbers pass as they are")
+
+    def _checkpoint(self, layout: Layout, config: Pi05Config, conventions: Conventions, statistics: Statistics,
+                    table: layouts.Sources, trained: bool = True, robot: str | None = None) -> Checkpoint:
+        found = take_inventory(self.tensors.shapes, table)
+        if not found.whole:
+            raise CheckpointError(f"{self.folder} is not a whole pi0.5 policy:\n{found.report()}")
+        self._check_types(table)
+        check_rules(statistics, conventions.normalization, self.folder)
+        if found.harmless:
+            self.notes.append(f"{len(found.harmless)} left-over tensors are not used: {some(found.harmless)}")
+        if found.unknown:
+            told = f"{len(found.unknown)} tensors belong to no part of pi0.5 and are left out: {some(found.unknown)}"
+            self.notes.append(f"warning: {told}")
+        if layout != "oxygen":
+            table = self._tie(table)
         return Checkpoint(
-            folder, "oxygen", ours.config, Conventions.from_dict(ours.conventions), read_openpi_statistics(folder),
-            ours.trained, ours.robot, tensors, native.sources(ours.config),
+            self.folder, layout, config, conventions, statistics, trained, robot, tuple(self.notes), self.tensors, table
         )
-    if not layouts.is_openpi(tensors):
-        raise CheckpointError(
-            f"the tensors of {folder} are not pi0.5's: time_mlp_in and adaptive norms are missing "
-            f"(found {len(tensors)} tensors, such as {_some(sorted(tensors))}); pi0 and other policies are not read"
-        )
-    lerobot = "input_features" in config
-    sizes = _sizes(folder, config, tensors, "chunk_size" if lerobot else "action_horizon")
-    return Checkpoint(
-        folder=folder,
-        layout="lerobot" if lerobot else "openpi",
-        config=sizes,
-        conventions=_lerobot_conventions(config) if lerobot else Conventions(),
-        statistics=read_lerobot_statistics(folder) if lerobot else read_openpi_statistics(folder),
-        trained=True,
-        robot=None,
-        _tensors=tensors,
-        _sources=layouts.sources(sizes),
-    )
 
+    def _check_types(self, table: layouts.Sources) -> None:
+        kinds = {source.name: self.tensors.types[source.name] for stored in table.values() for source in stored}
+        strange = [f"{name} ({kind})" for name, kind in kinds.items() if kind not in DTYPES]
+        if strange:
+            raise CheckpointError(
+                f"{len(strange)} weights in {self.folder} are of a type that is not read: {some(strange)}; "
+                f"known: {', '.join(DTYPES)}. Export the policy without quantisation"
+            )
 
-def _sizes(folder: Path, config: Mapping, tensors: TensorFolder, horizon_key: str) -> Pi05Config:
-    """From the tensors' shapes, and `dims.json` beside or above them where a test folder says what shapes do not."""
-    dims = next((d for d in (folder / "dims.json", folder.parent / "dims.json") if d.is_file()), None)
-    stated = _read_json(dims) if dims else {}
-    horizon = config.get(horizon_key) or stated.get("action_horizon") or PRESETS["pi05"].action_horizon
-    heads = None
-    if stated:
-        backbone = stated["backbone"]
-        heads = {"vision": stated["vision"]["num_heads"], "attention": backbone["num_heads"],
-                 "kv": backbone["num_kv_heads"]}
-    max_token_len = config.get("tokenizer_max_length") or stated.get("max_token_len") or PRESETS["pi05"].max_token_len
-    sizes = layouts.infer_config(tensors.shapes, horizon=horizon, max_token_len=max_token_len, heads=heads)
-    fields = sizes.to_dict()
-    fields["rms_norm_eps"] = stated.get("rms_norm_eps", sizes.rms_norm_eps)
-    fields["rope_theta"] = stated.get("rope_theta", sizes.rope_theta)
-    fields["vision"]["layer_norm_eps"] = stated.get("layer_norm_eps", sizes.vision.layer_norm_eps)
-    fields["time_min_period"] = config.get("min_period") or stated.get("time_min_period", sizes.time_min_period)
-    fields["time_max_period"] = config.get("max_period") or stated.get("time_max_period", sizes.time_max_period)
-    return Pi05Config.from_dict(fields)
-
-
-def _lerobot_conventions(config: Mapping) -> Conventions:
-    rules = {"QUANTILES": "lerobot_quantiles", "MEAN_STD": "lerobot_mean_std", "IDENTITY": "identity"}
-    mapping = config.get("normalization_mapping") or {"STATE": "QUANTILES", "ACTION": "QUANTILES"}
-    try:
-        chosen = {ours: rules[mapping[theirs]] for ours, theirs in (("state", "STATE"), ("actions", "ACTION"))}
-    except KeyError as error:
-        raise CheckpointError(f"normalization_mapping in config.json has or lacks {error}; known: {', '.join(rules)}"
-                              ) from error
-    return Conventions(normalization=chosen, resize="lerobot", accumulated_time=False)
-
-
-def _read_json(path: Path) -> dict:
-    try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} holds {type(content).__name__}, expected an object")
-    return content
-
-
-def _set_parameter(model: Pi05, name: str, value: Tensor) -> None:
-    owner, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(owner), leaf, torch.nn.Parameter(value, requires_grad=False))
-
-
-def _some(names: list[str], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    def _tie(self, table: layouts.Sources) -> layouts.Sources:
+        """Embedding and head are one matrix, unless the file holds both and they differ (pi05.md section 10.4)."""
+        (embedding,), head = table["backbone.embedding"], table.get(native.HEAD)
+        if head is None:
+            self.notes.append(f"{embedding.name} is both token embedding and language head")
+        elif torch.equal(self.tensors[embedding.name], self.tensors[head[0].name]):
+            table = {name: stored for name, stored in table.items() if name != native.HEAD}
+        else:
+            self.notes.append(
+                f"warning: the tie of embedding and language head is broken: tokens are embedded by {embedding.name}, "
+                f"language comes from {head[0].name}"
+            )
+        return table

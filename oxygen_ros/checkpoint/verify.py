@@ -149,9 +149,8 @@ def compare(folder: Path, layout: str | None = None) -> Iterator[Comparison]:
         model = checkpoint.model()
         for mask, file in MASKS.items():
             expected = load_file(folder / file)
-            ours = Recomputation(
-                model, inputs, mask == "causal", steps=len(expected["velocities"]), new_tokens=expected["lang_tokens"].shape[1]
-            ).quantities
+            steps, new_tokens = len(expected["velocities"]), expected["lang_tokens"].shape[1]
+            ours = Recomputation(model, inputs, mask == "causal", steps, new_tokens).quantities
             for name, recorded in expected.items():
                 limit = limits[file].get(name, {"equal": True})
                 yield _compare(f"{mask}: {name}", ours.get(name), recorded, limit)
@@ -173,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("folder", type=Path, help="reference folder (inputs, expected values, tolerances, weights)")
     parser.add_argument("--layout", choices=["lerobot", "openpi"], default="lerobot",
-                        help="which copy of the weights to load: the folder itself, or its openpi/ (default: %(default)s)")
+                        help="which copy of the weights: the folder itself, or its openpi/ (default: %(default)s)")
     options = parser.parse_args(arguments)
     failed = []
     try:
