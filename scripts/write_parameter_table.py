@@ -15,7 +15,7 @@ BEGIN, END = "<!-- parameters: written by scripts/write_parameter_table.py -->\n
 
 def rows() -> list[str]:
     lines = ["| parameter | default | meaning |", "|---|---|---|"]
-    for declaration in settings.declarations(["<name>"]):
+    for declaration in settings.declarations(dict.fromkeys(("cameras", "grippers", "joints", "actions"), ["<name>"])):
         bounds = []
         if declaration.choices:
             bounds.append("one of " + ", ".join(map(str, declaration.choices)))
