@@ -6,21 +6,22 @@ The node, the replay and the benchmark all start from here, so they run the same
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from .checkpoint.checkpoint import Checkpoint
 from .checkpoint.errors import CheckpointError
 from .checkpoint.load import load
 from .embodiment.pipeline import ModelInput, Pipeline
-from .embodiment.registry import ROBOTS, robot
 from .embodiment.robot import Robot
 from .embodiment.tokenizer import Tokenizer
 from .engine.engine import Engine, EngineSettings
 from .engine.observation import Observation
+from .fitting import fit
 from .settings import Settings, SettingsError
 
 
@@ -58,32 +59,14 @@ def load_policy(
     if settings.threads:
         torch.set_num_threads(settings.threads)
     device = _device(settings.device)
-    checkpoint = load(resolve(settings.policy))
-    name = settings.robot or checkpoint.robot
-    if name is None:
-        raise SettingsError([f"parameter robot is empty and {checkpoint.folder} names none; known: {', '.join(ROBOTS)}"])
-    body = _robot(name, settings)
-    pipeline = Pipeline(
-        body,
-        checkpoint.statistics,
-        checkpoint.conventions.normalization,
-        Tokenizer.load(checkpoint.folder),
-        image_size=checkpoint.config.vision.image_size,
-        resize=checkpoint.conventions.resize,
-        action_dim=checkpoint.config.action_dim,
-        max_tokens=checkpoint.config.max_token_len,
+    checkpoint = load(
+        resolve(settings.policy), asset_id=settings.asset_id, allow_identity_statistics=settings.identity_statistics
     )
-    if pipeline.tokenizer.vocab_size > checkpoint.config.vocab_size:
-        raise CheckpointError(
-            f"the tokenizer of {checkpoint.folder} has {pipeline.tokenizer.vocab_size} pieces, "
-            f"the model's embedding {checkpoint.config.vocab_size}: they do not belong together"
-        )
-    say(f"{checkpoint.folder}: {checkpoint.layout} layout, {name}, computing in {settings.dtype} on {device}")
-    unused = checkpoint.unused()
-    if unused:
-        say(f"{checkpoint.folder}: {len(unused)} tensors belong to no part of pi0.5 and are left out: {', '.join(unused[:8])}")
-    if checkpoint.untied:
-        say(f"{checkpoint.folder}: the language head is a matrix of its own, not the token embedding")
+    for note in checkpoint.notes:
+        say(note)
+    body = fit(settings, checkpoint, say)
+    pipeline = _pipeline(body, settings, checkpoint)
+    say(f"computing in {settings.dtype} on {device}")
     model = checkpoint.model(device, getattr(torch, settings.dtype), reading)
     engine = Engine(model, EngineSettings(
         denoise_steps=settings.denoise_steps,
@@ -128,24 +111,28 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise SettingsError([f"parameter device is {name!r}, which this torch cannot use: {str(error).splitlines()[0]}"]) from error
+        reason = str(error).splitlines()[0]
+        raise SettingsError([f"parameter device is {name!r}, which this torch cannot use: {reason}"]) from error
     return device
 
 
-def _robot(name: str, settings: Settings) -> Robot:
-    """The named description with the cameras' rotations from the settings."""
-    body = robot(name)
-    known = [camera.name for camera in body.cameras]
-    strangers = [camera for camera in settings.cameras if camera not in known]
-    if strangers or not settings.cameras:
-        found = ", ".join(strangers) or "nothing"
-        raise SettingsError([f"parameter cameras lists {found}, expected some of {name}'s: {', '.join(known)}"])
-    missing = [camera.name for camera in body.cameras if camera.required and camera.name not in settings.cameras]
-    if missing:
-        raise SettingsError([f"parameter cameras lacks {', '.join(missing)}, which {name} requires"])
-    cameras = [
-        {"name": c.name, "slot": c.slot, "required": c.required,
-         "rotation": settings.camera[c.name].rotation if c.name in settings.camera else c.rotation}
-        for c in body.cameras
-    ]
-    return robot(name, {"cameras": cameras})
+def _pipeline(body: Robot, settings: Settings, checkpoint: Checkpoint) -> Pipeline:
+    rules = checkpoint.conventions
+    tokenizer = Tokenizer.load(resolve(settings.tokenizer) if settings.tokenizer else checkpoint.folder)
+    if tokenizer.vocab_size > checkpoint.config.vocab_size:
+        raise CheckpointError(
+            f"the tokenizer of {settings.tokenizer or checkpoint.folder} has {tokenizer.vocab_size} pieces, "
+            f"the model's embedding {checkpoint.config.vocab_size}: they do not belong together"
+        )
+    return Pipeline(
+        body,
+        checkpoint.statistics,
+        rules.normalization,
+        tokenizer,
+        image_size=checkpoint.config.vision.image_size,
+        resize=rules.resize,
+        action_dim=checkpoint.config.action_dim,
+        max_tokens=checkpoint.config.max_token_len,
+        padded_state_dim=rules.padded_state_dim,
+        padding=rules.padding,
+    )

@@ -11,8 +11,8 @@ from .tokenizer import Tokenizer
 class PromptWriter:
     """For one tokenizer and one of prompt.FORMS.
 
-    What a task text costs, however long, is paid in its first frame. Once shortened it does not grow again with the next
-    state, so that the policy reads the same task all the time. For one thread.
+    What a task text costs, however long, is paid in its first frame. Once shortened it does not grow again with the
+    next state, so that the policy reads the same task all the time. For one thread.
     """
 
     def __init__(self, tokenizer: Tokenizer, form: str, max_tokens: int):
