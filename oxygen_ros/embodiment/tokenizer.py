@@ -40,7 +40,7 @@ class Tokenizer:
         candidates = [path / name for name in FILES] if path.is_dir() else [path]
         file = next((candidate for candidate in candidates if candidate.is_file()), None)
         if file is None:
-            found, remedy = f"none at {path.absolute()}", "copy the checkpoint's tokenizer file there"
+            found, remedy = f"none at {path.absolute()}", "copy it there, or say with parameter tokenizer where it is"
             raise InputError("tokenizer", found, " or ".join(FILES), remedy)
         return _load_huggingface(file) if file.suffix == ".json" else _load_sentencepiece(file)
 
