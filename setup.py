@@ -36,7 +36,7 @@ setup(
         "pyyaml>=5.4",
         "rosbags>=0.10",
         "safetensors>=0.4",
-        "sentencepiece>=0.1.97",
+        "sentencepiece>=0.1.99",
         "tokenizers>=0.15.2",
     ],
     extras_require={"torch": ["torch>=2.5"], "sim": ["gym-aloha>=0.1.1", "mujoco>=3.1"]},
