@@ -124,13 +124,13 @@ def main(arguments: list[str] | None = None) -> int:
                         "(default: as stored)")
     parser.add_argument("--robot", help="name of the robot description to write into the folder")
     parser.add_argument("--asset-id", default="", help="which statistics, where an openpi folder has several")
-    parser.add_argument("--allow-identity-statistics", action="store_true",
+    parser.add_argument("--identity-statistics", action="store_true",
                         help="accept a folder without statistics: its policy was trained on raw numbers")
     parser.add_argument("--force", action="store_true", help="replace OUT if it is a policy folder of oxygen_ros")
     options = parser.parse_args(arguments)
     try:
         checkpoint = load(
-            options.source, asset_id=options.asset_id, allow_identity_statistics=options.allow_identity_statistics
+            options.source, asset_id=options.asset_id, allow_identity_statistics=options.identity_statistics
         )
         print(*checkpoint.notes, sep="\n")
         lacking = convert(

@@ -144,5 +144,6 @@ def _relative(config: Mapping[str, Any], processors: Processors, say: Say) -> di
     excluded = tuple(name for name in names if any(word in name.lower() for word in words))
     say(f"actions are relative to the state, except {', '.join(excluded) or 'none'}")
     if words and not names:
-        say(f"warning: {', '.join(words)} would be excluded, but the folder names no actions: LeRobot excludes none then")
+        told = f"{', '.join(words)} would be excluded, but the folder names no actions"
+        say(f"warning: {told}: LeRobot excludes none then")
     return {"relative_actions": excluded, "action_features": names}

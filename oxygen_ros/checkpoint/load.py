@@ -129,7 +129,7 @@ class _Reader:
     def _identity(self, error: NoStatistics) -> None:
         if not self.allow_identity:
             raise error
-        self.notes.append("warning: no statistics, and allow_identity_statistics is set: numbers pass as they are")
+        self.notes.append("warning: no statistics, as identity_statistics allows: numbers pass as they are")
 
     def _checkpoint(self, layout: Layout, config: Pi05Config, conventions: Conventions, statistics: Statistics,
                     table: layouts.Sources, trained: bool = True, robot: str | None = None) -> Checkpoint:

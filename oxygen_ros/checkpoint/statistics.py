@@ -20,7 +20,7 @@ Statistics = Mapping[str, Measures]
 
 FILE = "norm_stats.json"
 MEASURES = ("mean", "std", "q01", "q99")
-IDENTITY_REMEDY = "give the folder its statistics, or set allow_identity_statistics if the policy was trained without"
+IDENTITY_REMEDY = "give the folder its statistics, or set identity_statistics if the policy was trained without"
 
 
 class NoStatistics(CheckpointError):
