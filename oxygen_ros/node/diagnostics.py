@@ -50,8 +50,8 @@ class Diagnostics:
 
     def _inputs(self, session: Session | None) -> DiagnosticStatus:
         problems = graph.twins(self._node) + (session.graph_problems() if session else [])
-        for line in problems:
-            self._throttle(self._node.get_logger().warning, "graph", line)
+        for line in filter(None, (self._throttle("graph", problem) for problem in problems)):
+            self._node.get_logger().warning(line)
         if session is None:
             level = DiagnosticStatus.WARN if problems else DiagnosticStatus.OK
             return self._status("inputs", level, problems or ["not configured"], {})

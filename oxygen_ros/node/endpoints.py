@@ -57,7 +57,8 @@ class Endpoints:
             try:
                 callback(*arguments)
             except Exception as error:
-                self._throttle(self._node.get_logger().error, topic, f"message on {topic} dropped: {error!r}")
+                if line := self._throttle(topic, f"message on {topic} dropped: {error!r}"):
+                    self._node.get_logger().error(line)
 
         return run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,6 +67,8 @@ class FrameLoop:
                 tick, self._tick, self._busy = self._tick, None, True
             try:
                 self._work(tick)
+            except Exception:  # `work` answers for its own; what it did not foresee must not end all later frames
+                traceback.print_exc()
             finally:
                 with self._wanted:
                     self._busy = False

@@ -21,9 +21,6 @@ def main(arguments: list[str] | None = None) -> int:
     # would take the topics away before the last tokens are out. Every thread started from here inherits the mask.
     # It comes before the imports, which take seconds: a process told to end while they run ends the same way.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
-    # A robot's computer is never idle. Threads that spin while they wait for each other lose whole time slices to
-    # whoever shares their core (measured: first chunk p99 1.6 s instead of 0.06 s). OpenMP reads this when torch loads.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import rclpy
     from rclpy.executors import SingleThreadedExecutor
     from rclpy.signals import SignalHandlerOptions

@@ -163,4 +163,5 @@ class OxygenNode(LifecycleNodeMixin, Node):
     def _reading(self, done: int, total: int) -> None:
         if self.interrupted.is_set():
             raise Interrupted
-        self._throttle(self.get_logger().info, "policy", f"weights: {done} of {total} parameters read")
+        if line := self._throttle("policy", f"weights: {done} of {total} parameters read"):
+            self.get_logger().info(line)

@@ -143,10 +143,12 @@ class Session:
         return Now(time.monotonic_ns(), self._node.get_clock().now().nanoseconds)
 
     def _warn(self, topic: str, text: str) -> None:
-        self._throttle(self._log.warning, topic, text)
+        if line := self._throttle(topic, text):
+            self._log.warning(line)
 
     def _error(self, topic: str, text: str) -> None:
-        self._throttle(self._log.error, topic, text)
+        if line := self._throttle(topic, text):
+            self._log.error(line)
 
     def _complain(self, text: str) -> None:
         self.refused_instruction = text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _CROWD = 64  # lines of which to remember when each was said; older ones are forgotten first
@@ -14,7 +13,8 @@ _CROWD = 64  # lines of which to remember when each was said; older ones are for
 class Throttle:
     """Lets one line per topic and kind through each `period` seconds, and says how many it held back.
 
-    Lines that differ in nothing but numbers are of one kind.
+    Lines that differ in nothing but numbers are of one kind. The caller logs: rclpy raises where one place in the
+    code logs at two severities.
     """
 
     def __init__(self, period: float = 5.0) -> None:
@@ -22,14 +22,15 @@ class Throttle:
         self._lock = threading.Lock()
         self._said: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def __call__(self, log: Callable[[str], object], topic: str, text: str) -> None:
+    def __call__(self, topic: str, text: str) -> str | None:
+        """The line to log now, or None."""
         now, key = time.monotonic(), (topic, _NUMBER.sub("#", text))
         with self._lock:
             said, held = self._said.pop(key, (None, 0))
             if said is not None and now - said < self._period:
                 self._said[key] = (said, held + 1)
-                return
+                return None
             self._said[key] = (now, 0)
             while len(self._said) > _CROWD:
                 del self._said[next(iter(self._said))]
-        log(f"{text} ({held} more like this since)" if held else text)
+        return f"{text} ({held} more like this since)" if held else text
