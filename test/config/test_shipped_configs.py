@@ -83,6 +83,31 @@ def test_a_node_reads_what_the_replay_reads(path):
         rclpy.shutdown(context=context)
 
 
+def test_an_empty_list_leaves_it_to_the_robot_and_a_list_of_numbers_can_be_set(tmp_path):
+    rclpy = pytest.importorskip("rclpy")
+    from rclpy.parameter import Parameter
+
+    from oxygen_ros.node.parameters import EmptyListsAllowed, Parameters
+
+    file, context = tmp_path / "x.yaml", rclpy.Context()
+    file.write_text("/**: {ros__parameters: {robot: aloha, cameras: [cam_high], delta: [], flip: [none], policy: []}}")
+    rclpy.init(args=["test", "--ros-args", "--params-file", str(file)], context=context)
+    try:
+        node = EmptyListsAllowed("vla", context=context, automatically_declare_parameters_from_overrides=True)
+        parameters = Parameters(node)
+        with pytest.raises(settings.SettingsError, match=r"^parameter policy is \(\), expected a text$"):
+            parameters.read()
+        message = Parameter("limits.left_waist", value=[-1.0, 1.0]).to_parameter_msg()
+        node.set_parameters([Parameter("policy", value="here"), Parameter.from_parameter_msg(message)])
+        read = parameters.read()
+        assert (read.delta, read.flip, read.limits) == ((), ("none",), {"left_waist": (-1.0, 1.0)})
+        (refused,) = node.set_parameters([Parameter("limits.left_waist", value=[1.0])])
+        assert not refused.successful and "a list of 2 numbers" in refused.reason
+        node.destroy_node()
+    finally:
+        rclpy.shutdown(context=context)
+
+
 def test_names_that_leave_the_lists_leave_no_strangers():
     rclpy = pytest.importorskip("rclpy")
     from rclpy.parameter import Parameter
