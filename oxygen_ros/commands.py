@@ -10,6 +10,7 @@ from pathlib import Path
 
 # Name -> module:function. setup.py and CMakeLists.txt read this table; it has no second copy.
 COMMANDS = {
+    "oxygen-bench": "oxygen_ros.bench.main:main",
     "oxygen-convert": "oxygen_ros.checkpoint.convert:main",
     "oxygen-demo": "oxygen_ros.demo:main",
     "oxygen-node": "oxygen_ros.node.main:main",

@@ -1,0 +1,158 @@
+"""What each item of the exactness list saves, by timing the plain way of it; and how near each pass is to its limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from ..engine.kv_pool import KVPool
+from ..engine.observation import Observation
+from ..engine.passes import Passes
+from ..engine.request import LanguageRequest, RunningRequest
+from ..pi05.layers import attend
+from ..pi05.model import Pi05
+from . import plain, roofline
+from .machine import seconds
+from .workload import CAMERAS
+
+Work = Callable[[], object]
+MANY = 8
+"""Requests in a batch, for the line that shows what batching them saves."""
+
+
+class Laboratory:
+    """One observation, prefilled, and requests that answer from it."""
+
+    def __init__(self, model: Pi05, observation: Observation, steps: int, rows: int) -> None:
+        self.model, self.observation, self.steps, self.rows = model, observation, steps, max(1, rows)
+        config = model.config
+        self.device = model.device
+        self.passes, self.padded = (
+            Passes(model, denoise_steps=steps, accumulated_time=False, cameras=CAMERAS, padded=padded, seed=0,
+                   fixed_noise=True)
+            for padded in (False, True)
+        )
+        self.pool = KVPool(
+            config, slots=max(MANY, self.rows) + 2, requests=max(MANY, self.rows),
+            max_prefix=CAMERAS * config.vision.tokens_per_image + config.max_token_len, max_tail=8,
+            device=model.device, dtype=model.dtype,
+        )
+        self.slot = self.pool.take_slot()
+        self.passes.prefill(observation, self.slot, wants_hidden=False)
+        # A slot for each: requests of different frames do not read the same memory.
+        self.running = [self._request() for _ in range(max(MANY, self.rows))]
+
+    def _request(self) -> RunningRequest:
+        slot = self.pool.take_slot()
+        self.passes.prefill(self.observation, slot, wants_hidden=False)
+        request = LanguageRequest(0, (5,), 1_000_000, end_tokens=())
+        return RunningRequest(request, slot, self.pool.take_tail(), 0, None)
+
+    def prefill(self) -> None:
+        self.passes.prefill(self.observation, self.slot, wants_hidden=False)
+
+    def denoise(self) -> None:
+        self.passes.denoise(self.observation, self.slot)
+
+    def decode(self, rows: int) -> None:
+        """One step, after which the requests are as before."""
+        self.passes.step(self.running[:rows])
+        for request in self.running[:rows]:
+            request.tail.length = 0
+
+    def decode_singly(self, rows: int) -> None:
+        for request in self.running[:rows]:
+            self.passes.step([request])
+            request.tail.length = 0
+
+
+@torch.inference_mode()
+def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
+    """Name, with, without. Those of one layer are run for all layers of a frame."""
+    model, config = lab.model, lab.model.config
+    backbone, expert, device = model.backbone, model.expert, lab.device
+    length, heads, head_dim = lab.slot.prefix_length, config.backbone.num_heads, config.backbone.head_dim
+    horizon, kv_heads = config.action_horizon, config.backbone.num_kv_heads
+
+    def of_padding(passes: Passes) -> Work:
+        def work() -> None:
+            passes.prefill(lab.observation, lab.slot, wants_hidden=False)
+            passes.denoise(lab.observation, lab.slot)
+        return work
+
+    yield "no missing camera, no padding", of_padding(lab.passes), of_padding(lab.padded)
+    lab.prefill()
+    yield "one prefill for two tasks", lab.prefill, lambda: (lab.prefill(), lab.prefill())
+
+    pictures = torch.zeros(len(lab.observation.images), 3, *[config.vision.image_size] * 2, device=device)
+    yield "cameras in one batch", lambda: model.vision(pictures), lambda: plain.encode(model, pictures)
+
+    x = torch.randn(length, config.backbone.width, device=device).to(model.dtype)
+    yield (
+        "last layer: keys and values only",
+        lambda: backbone.prefill(x, lab.slot), lambda: plain.prefill(backbone, x, lab.slot),
+    )
+
+    query = torch.randn(length, heads, head_dim, device=device).to(model.dtype)
+    layers = range(config.backbone.depth - 1)
+    yield (
+        "heads as rows, fused attention (prefill)",
+        lambda: [attend(query, *lab.slot.prefix(layer)) for layer in layers],
+        lambda: [plain.attend(query, *lab.slot.prefix(layer)) for layer in layers],
+    )
+    noise = torch.randn(horizon, config.action_dim, device=device)
+    yield "modulations computed once", lab.denoise, lambda: plain.denoise(model, noise, lab.slot, lab.steps)
+
+    rows = torch.randn(horizon, config.expert.width, device=device).to(model.dtype)
+    yield (
+        "one matrix for q, k, v, one for gate, up (denoise)",
+        lambda: [(layer.attention.qkv(rows), layer.mlp.gate_up(rows)) for layer in expert.layers for _ in range(lab.steps)],
+        lambda: [plain.projections(layer.attention, layer.mlp, rows) for layer in expert.layers for _ in range(lab.steps)],
+    )
+    suffix = torch.randn(2, kv_heads, horizon, head_dim, device=device).to(model.dtype)
+    yield (
+        "no concatenation of caches (denoise)",
+        lambda: [lab.slot.write_suffix(layer, *suffix) for layer in range(config.expert.depth) for _ in range(lab.steps)],
+        lambda: [plain.joint(lab.slot.prefix(layer), (suffix[0], suffix[1]))
+                 for layer in range(config.expert.depth) for _ in range(lab.steps)],
+    )
+    logits = torch.randn(lab.rows, config.vocab_size, device=device).to(model.dtype)
+    yield "arg-max of the logits", lambda: logits.argmax(-1), lambda: plain.choose(logits)
+    yield f"{MANY} requests in one step", lambda: lab.decode(MANY), lambda: lab.decode_singly(MANY)
+
+
+@torch.inference_mode()
+def breakdown(lab: Laboratory, repeats: int = 7) -> Iterator[tuple[str, dict[str, float]]]:
+    """Name and seconds {with_s, without_s, saves_s} of each item, medians of runs in turn."""
+    for name, ours, theirs in items(lab):
+        with_s, without_s = _in_turn((ours, theirs), lab.device, repeats)
+        yield name, {"with_s": with_s, "without_s": without_s, "saves_s": without_s - with_s}
+
+
+@torch.inference_mode()
+def limits(lab: Laboratory, flops_per_s: float, bytes_per_s: float) -> Iterator[tuple[str, dict[str, float]]]:
+    """Prefill, denoise and a decode step of `rows` requests: {bound_s, measured_s, fraction}."""
+    config, itemsize, prefix = lab.model.config, lab.model.dtype.itemsize, lab.slot.prefix_length
+    images, text = len(lab.observation.images), len(lab.observation.tokens)
+    for name, work, measured in (
+        ("prefill", roofline.prefill(config, images, text, itemsize), lab.prefill),
+        ("denoise", roofline.denoise(config, prefix, lab.steps, itemsize), lab.denoise),
+        ("decode", roofline.decode(config, prefix, lab.rows, itemsize), lambda: lab.decode(lab.rows)),
+    ):
+        bound, took = work.bound(flops_per_s, bytes_per_s), seconds(measured, lab.device, repeats=9)
+        yield name, {"bound_s": bound, "measured_s": took, "fraction": bound / took}
+
+
+def _in_turn(works: Sequence[Work], device: torch.device, repeats: int) -> list[float]:
+    """The median seconds of each work, all run alternately so that a drift of the machine hits all."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(repeats + 1):
+        for work, taken in zip(works, times):
+            began = time.perf_counter()
+            work()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            taken.append(time.perf_counter() - began)
+    return [sorted(taken[1:])[repeats // 2] for taken in times]

@@ -1,0 +1,207 @@
+"""`oxygen-bench`: engine modes side by side on one machine, in one run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from ..engine.baselines import MODES
+from ..engine.engine import EngineSettings, FrameError
+from ..pi05.config import PRESETS
+from ..pi05.model import Pi05
+from ..pi05.random_weights import random_model
+from . import machine, report
+from .breakdown import Laboratory, breakdown, limits
+from .energy import meter
+from .side_by_side import Contestant, run
+from .workload import ARRIVALS, BURST, CAMERAS, WORKLOADS, arrivals
+
+HORIZON = 10
+"""Actions per chunk, as in the OxyGen study."""
+PAPER_SHARE, PAPER_ALIVE = 0.78, 30
+"""The paper's balance: isolated execution decodes for 78 % of its frame; its best point has 30 requests alive."""
+
+
+class BenchError(Exception):
+    """The benchmark cannot run; the message says why in one line."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _arguments(argv)
+    try:
+        result, stopped = _bench(args)
+        print(report.table(result))
+        if args.json:
+            args.json.parent.mkdir(parents=True, exist_ok=True)
+            args.json.write_text(json.dumps(result, indent=2) + "\n")
+    except KeyboardInterrupt:
+        return 130
+    except (BenchError, FrameError, OSError) as error:
+        print(f"oxygen-bench: {error}", file=sys.stderr)
+        return 1
+    return 130 if stopped else 0
+
+
+def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
+    """The result as interfaces.md has it, and whether Ctrl-C ended it early."""
+    device = _device(args.device)
+    dtype = getattr(torch, args.dtype)
+    config = PRESETS[args.model].with_horizon(HORIZON)
+    workload = WORKLOADS[args.workload]
+    described = machine.describe(device)
+    _say(f"{args.model}: random weights in {args.dtype} on {device}")
+    model = _model(config, dtype, device, args.seed)
+    described["matmul_flops"] = machine.matmul_flops(device, dtype)
+    described["bandwidth_bytes_per_s"] = machine.bandwidth(device, dtype)
+    observation = next(workload.observations(config, args.seed))
+    tokens, per_frame = args.decode_tokens, args.steps_per_frame
+    if tokens is None:
+        tokens, per_frame = _paper_balance(Laboratory(model, observation, args.denoise_steps, 1))
+        _say(f"isolated execution decodes for {PAPER_SHARE:.0%} of its frame at {tokens} tokens; {per_frame} steps per frame")
+    alive = math.ceil(tokens / per_frame)
+    warmup = alive + 2 if args.warmup is None else args.warmup
+
+    result = {
+        "machine": described,
+        "model": args.model,
+        "workload": args.workload,
+        "settings": {
+            "device": str(device), "dtype": args.dtype, "horizon": HORIZON, "denoise_steps": args.denoise_steps,
+            "decode_tokens": tokens, "steps_per_frame": per_frame, "arrival": args.arrival, "padded": args.padded,
+            "frames": args.frames, "warmup": warmup, "seed": args.seed, "energy": None,
+        },
+        "modes": {},
+        "breakdown": {},
+        "roofline": {},
+    }
+    try:
+        _run_modes(args, result, model, tokens, per_frame, alive, warmup)
+        if args.breakdown or args.roofline:
+            lab = Laboratory(model, observation, args.denoise_steps, alive)
+        if args.breakdown:
+            for name, item in breakdown(lab):
+                _say(f"measured: {name}")
+                result["breakdown"][name] = item
+        if args.roofline:
+            rates = machine.matmul_flops(device, dtype), machine.bandwidth(device, dtype)
+            result["roofline"] = dict(zip(("matmul_flops", "bandwidth_bytes_per_s"), rates)) | dict(limits(lab, *rates))
+    except KeyboardInterrupt:
+        _say("stopped; this is what was measured until then")
+        return result, True
+    return result, False
+
+
+def _run_modes(args: argparse.Namespace, result: dict, model: Pi05, tokens: int, per_frame: int, alive: int, warmup: int
+               ) -> None:
+    if not args.frames:
+        return
+    source, joules = meter(model.device)
+    result["settings"]["energy"] = source
+    # Uneven arrivals pile up: room for twice what is alive on average, and two bursts at once.
+    requests = max(1, alive + 1 if args.arrival == "uniform" else 2 * (alive + BURST))
+    contestants = {}
+    for name in args.modes:
+        contestants[name] = Contestant(MODES[name](model, EngineSettings(
+            denoise_steps=args.denoise_steps,
+            cameras=CAMERAS,
+            slots=requests + 2 if name == "oxygen" else 3,
+            max_requests=requests,
+            max_waiting=1_000_000,
+            max_language_tokens=max(2, 2 * tokens),
+            steps_per_frame=per_frame,
+            seed=args.seed,
+            padded=args.padded,
+        )), joules)
+    config, workload = model.config, WORKLOADS[args.workload]
+    try:
+        for done in run(
+            list(contestants.values()), workload.observations(config, args.seed), arrivals(args.arrival, tokens, args.seed),
+            warmup=warmup, frames=args.frames,
+        ):
+            _progress(done, warmup, args.frames)
+    finally:
+        _say("")
+        records = {name: contestant.record for name, contestant in contestants.items()}
+        result["modes"] = report.modes(records, HORIZON, steady=args.arrival == "uniform")
+
+
+def _paper_balance(lab: Laboratory) -> tuple[int, int]:
+    """Tokens at which isolated execution has the paper's balance, and steps per frame for its best point."""
+    prefill, denoise, step = (
+        machine.seconds(work, lab.device) for work in (lab.prefill, lab.denoise, lambda: lab.decode(1))
+    )
+    tokens = PAPER_SHARE / (1 - PAPER_SHARE) * (2 * prefill + denoise) / step
+    per_frame = max(1, round(tokens / PAPER_ALIVE))
+    return per_frame * PAPER_ALIVE, per_frame
+
+
+def _model(config, dtype: torch.dtype, device: torch.device, seed: int) -> Pi05:
+    model = random_model(config, seed)
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.data.to(device, model.precision_of(name, dtype))
+    return model
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BenchError(f"--device {name} cannot be used: {str(error).splitlines()[0]}; cpu always can") from None
+    return device
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _progress(done: int, warmup: int, frames: int) -> None:
+    phase = f"warm-up {done}/{warmup}" if done <= warmup else f"frame {done - warmup}/{frames}"
+    print(f"\r{phase:<24}", end="", file=sys.stderr, flush=True)
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="oxygen-bench",
+        description="Engine modes side by side: one new observation and, on average, one new language request per frame. "
+        "Weights are random: only time, memory and energy mean something.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--model", choices=PRESETS, default="mid")
+    parser.add_argument("--workload", choices=WORKLOADS, default="libero")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=" ".join(MODES))
+    parser.add_argument("--denoise-steps", type=_count(1), default=10, metavar="N")
+    parser.add_argument("--decode-tokens", type=_tokens, default=30, metavar="N",
+                        help="per request; 0: actions only; paper: as many as make isolated execution decode for 78 %% of "
+                        "its frame, and as many steps per frame as keep 30 requests alive")
+    parser.add_argument("--steps-per-frame", type=_count(1), default=5, metavar="N", help="decode steps of mode oxygen")
+    parser.add_argument("--frames", type=_count(0), default=20, metavar="N", help="measured frames per mode; 0: none")
+    parser.add_argument("--warmup", type=_count(0), metavar="N", help="frames before; default: until batching is steady")
+    parser.add_argument("--arrival", choices=ARRIVALS, default="uniform", help="how requests come")
+    parser.add_argument("--padded", action="store_true", help="compute missing cameras and prompt padding, and mask them")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--breakdown", action="store_true", help="time the plain way of what we do better")
+    parser.add_argument("--roofline", action="store_true", help="how far the machine would allow to go")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    return parser.parse_args(argv)
+
+
+def _count(least: int):
+    def count(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        return value
+    return count
+
+
+def _tokens(text: str) -> int | None:
+    return None if text == "paper" else _count(0)(text)
