@@ -33,6 +33,14 @@ class Declaration:
         """Whether the default is UNSET."""
         return isinstance(self.default, float) and math.isnan(self.default)
 
+    @property
+    def bounds(self) -> list[str]:
+        """What is said of its values to people: choices (but for the empty one), lowest, highest."""
+        choices = [str(choice) for choice in self.choices if choice != ""]
+        said = ["one of " + ", ".join(choices)] if choices else []
+        said += [f"at least {self.low:g}"] if self.low is not None else []
+        return said + ([f"at most {self.high:g}"] if self.high is not None else [])
+
     def problem_with(self, value: Any) -> str | None:
         """One line that says what is wrong with a value, or None."""
         problem = self._wrong_type(value) or self._wrong_choice(value) or self._out_of_range(value)
@@ -59,9 +67,7 @@ class Declaration:
         return None if isinstance(value, str) else "a text"
 
     def _wrong_choice(self, value: Any) -> str | None:
-        if not self.choices or value in self.choices:
-            return None
-        return "one of " + ", ".join(str(choice) for choice in self.choices if choice != "")
+        return None if not self.choices or value in self.choices else self.bounds[0]
 
     def _out_of_range(self, value: Any) -> str | None:
         numbers = [v for v in (value if self.numbers else [value]) if _is_number(v)]
@@ -70,9 +76,7 @@ class Declaration:
         low, high = -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
         if all(math.isfinite(v) and low <= v <= high for v in numbers):
             return None
-        bounds = [f"at least {self.low:g}"] if self.low is not None else []
-        bounds += [f"at most {self.high:g}"] if self.high is not None else []
-        return " and ".join(bounds) or "finite numbers"
+        return " and ".join(self.bounds) or "finite numbers"
 
 
 def parameter(default: Any, description: str, **further: Any) -> Any:

@@ -16,13 +16,7 @@ BEGIN, END = "<!-- parameters: written by scripts/write_parameter_table.py -->\n
 def rows() -> list[str]:
     lines = ["| parameter | default | meaning |", "|---|---|---|"]
     for declaration in settings.declarations(dict.fromkeys(("cameras", "grippers", "joints", "actions"), ["<name>"])):
-        bounds = []
-        if declaration.choices:
-            bounds.append("one of " + ", ".join(map(str, declaration.choices)))
-        if declaration.low is not None:
-            bounds.append(f"at least {declaration.low:g}")
-        if declaration.high is not None:
-            bounds.append(f"at most {declaration.high:g}")
+        bounds = declaration.bounds
         notes = declaration.description + (f" ({'; '.join(bounds)})" if bounds else "") + (" *Live.*" if declaration.live else "")
         default = yaml.safe_dump(_plain(declaration.default), default_flow_style=True).split("\n")[0]
         lines.append(f"| `{declaration.name}` | `{default}` | {notes.replace('<', '&lt;')} |")

@@ -101,13 +101,7 @@ class Parameters:
 def _descriptor(declaration: Declaration) -> ParameterDescriptor:
     """Ranges are told to ROS tools but enforced by us, with an error that names the key."""
     descriptor = ParameterDescriptor(name=declaration.name, description=declaration.description, dynamic_typing=True)
-    constraints = []
-    if declaration.choices:
-        constraints.append("one of " + ", ".join(map(str, declaration.choices)))
-    if declaration.low is not None:
-        constraints.append(f"at least {declaration.low:g}")
-    if declaration.high is not None:
-        constraints.append(f"at most {declaration.high:g}")
+    constraints = declaration.bounds
     if not declaration.live:
         constraints.append("takes effect at configure")
     descriptor.additional_constraints = "; ".join(constraints)
