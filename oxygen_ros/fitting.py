@@ -47,9 +47,11 @@ def _with_deltas(description: dict[str, Any], settings: Settings, checkpoint: Ch
     theirs = rules.deltas(description.get("actions", description.get("joints", ())))
     if theirs is None:
         # A LeRobot policy gives actions as its data set has them unless its folder says otherwise.
-        if rules.resize == "lerobot" and ours and not settings.delta:
-            say(f"the actions of this LeRobot policy are absolute: {description['name']}'s relative ones are not")
-            return {**description, "delta": []}
+        if rules.resize == "lerobot" and ours:
+            if not settings.delta:
+                say(f"the actions of this LeRobot policy are absolute: {description['name']}'s relative ones are not")
+                return {**description, "delta": []}
+            say(f"warning: this LeRobot folder has absolute actions, parameter delta makes {', '.join(ours)} relative")
         return description
     if settings.delta and set(ours) != set(theirs):
         raise SettingsError(

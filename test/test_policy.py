@@ -235,6 +235,7 @@ def test_a_known_robot_s_deltas_are_openpi_s_not_those_of_a_lerobot_policy():
     assert len(fit(read(values), openpi, log.append).delta) == 12 and "absolute" not in "\n".join(log)
     assert fit(read(values), lerobot, log.append).delta == () and "absolute" in "\n".join(log)
     assert fit(read({**values, "delta": ["left_waist"]}), lerobot, log.append).delta == ("left_waist",)
+    assert "warning: this LeRobot folder has absolute actions" in "\n".join(log)
 
 
 @pytest.mark.parametrize("prompt, form", [("", "state"), ("plain", "plain"), ("subtask", "subtask")])
