@@ -17,11 +17,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+import tokenizers
 import torch
 from policy_folders import REFERENCE, edit, edit_step, tokenizer_model, write_folder
 from safetensors.numpy import load_file
 
 from oxygen_ros.checkpoint.conventions import Conventions
+from oxygen_ros.checkpoint.convert import convert
 from oxygen_ros.checkpoint.errors import CheckpointError
 from oxygen_ros.checkpoint.load import load
 from oxygen_ros.embodiment.errors import InputError
@@ -171,6 +173,34 @@ def test_a_folder_of_lerobot_0_4_is_fed_as_0_4_did(make, pieces):
     np.testing.assert_allclose(seen.images[~black], recorded[~black], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("layout", ["openpi", "lerobot", "lerobot_0_4"])
+def test_a_converted_folder_gives_the_same_actions(make, tmp_path, layout):
+    source = make(layout)
+    convert(load(source), tmp_path / "ours")
+    ours, theirs = policy_of(tmp_path / "ours"), policy_of(source)
+    assert ours.layout == "oxygen"
+    for state, task in zip(TENSORS["raw_state"], TEXTS["tasks"]):
+        (seen, _, actions), (their_seen, _, their_actions) = (frame(p, PICTURES, state, task) for p in (ours, theirs))
+        assert np.array_equal(seen.images, their_seen.images) and np.array_equal(seen.tokens, their_seen.tokens)
+        assert np.array_equal(actions, their_actions)
+
+
+def test_lerobot_s_mean_and_deviation(make):
+    folder = make("lerobot")
+    norm_map = {"VISUAL": "IDENTITY", "STATE": "MEAN_STD", "ACTION": "MEAN_STD"}
+    for step in ("normalizer_processor", "unnormalizer_processor"):
+        edit_step(folder, step, norm_map=norm_map)
+    edit(folder / "config.json", lambda config: config.update(normalization_mapping=norm_map))
+    policy, state = policy_of(folder), TENSORS["raw_state"][0]
+    seen, model_actions, robot_actions = frame(policy, PICTURES, state, "go")
+    mean, std = (np.array(MEASURES["actions"][m]) for m in ("mean", "std"))
+    np.testing.assert_allclose(robot_actions, model_actions[:, :6] * std + mean, rtol=0, atol=1e-5)
+    mean, std = (np.array(MEASURES["state"][m]) for m in ("mean", "std"))
+    bins = np.floor(((state - mean) / (std + 1e-8) + 1) * 128).clip(-1, 255).astype(int)
+    written = policy.pipeline.tokenizer.decode(seen.tokens)
+    assert written == f"Task: go, State: {' '.join(map(str, bins))};\nAction: "
+
+
 def name_features(folder, *names):
     def change(config):
         features = config["input_features"]
@@ -266,6 +296,16 @@ def test_a_tokenizer_in_the_folder_or_by_parameter(make, tmp_path, pieces, no_ne
         shutil.copy(tmp_path / "elsewhere.model", tmp_path / "folder" / "paligemma_tokenizer.model")
         policy = policy_of(tmp_path / layout, tokenizer=str(tmp_path / place))
         assert frame(policy, PICTURES, np.zeros(5), "go")[0].tokens.tolist() == expected
+
+
+def test_a_hugging_face_file_alone(make, no_network):
+    folder = make("openpi", tokenizer=None)
+    pieces = {piece: i for i, piece in enumerate(["<pad>", "<eos>", "<bos>", "<unk>", *map(chr, range(10, 127))])}
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=pieces, merges=[], unk_token="<unk>"))
+    inner.add_special_tokens(["<pad>", "<eos>", "<bos>", "<unk>"])
+    inner.save(str(folder / "tokenizer.json"))
+    tokens = frame(policy_of(folder), PICTURES, np.zeros(5), "go")[0].tokens.tolist()
+    assert tokens[:4] == [2, pieces["T"], pieces["a"], pieces["s"]] and tokens[-1] == pieces[" "]
 
 
 @pytest.mark.parametrize("layout", ["openpi", "lerobot"])
