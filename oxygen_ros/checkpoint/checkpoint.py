@@ -15,7 +15,6 @@ from ..pi05.model import Pi05
 from . import native
 from .conventions import Conventions
 from .errors import CheckpointError
-from .inventory import take_inventory
 from .layouts import Sources
 from .statistics import Statistics
 from .tensors import DTYPES, TensorFolder
@@ -97,10 +96,6 @@ class Checkpoint:
     def untied(self) -> bool:
         """Whether the file holds a language head that differs from the embedding."""
         return native.HEAD in self._sources
-
-    def unused(self) -> list[str]:
-        """Stored tensors that no parameter uses, known left-overs aside."""
-        return list(take_inventory(self._tensors.shapes, self._sources).unknown)
 
     def _not_finite(self, stored: str) -> str:
         kind = self._tensors.types[stored]

@@ -42,7 +42,7 @@ def weight_files(folder: Path) -> list[Path]:
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     inner = next((f for f in (folder / "pretrained_model", folder / "openpi") if (f / SINGLE).is_file()), None)
     if inner:
-        raise CheckpointError(f"{folder} has no weights of its own; the policy folder is {inner}")
+        raise CheckpointError(f"{folder} has no {SINGLE} of its own; the policy folder is {inner}")
     if pickles:
         raise CheckpointError(
             f"{folder} holds {', '.join(pickles)}: pickle files can run code when they are read, so only safetensors "

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from ..pi05.cache import Strip, Tail
 from ..pi05.flow import euler, flow_times, time_embedding
 from ..pi05.model import Pi05
 from .errors import CheckpointError
+from .files import read_json
 from .load import load
 
 MASKS = {"bidirectional": "expected.safetensors", "causal": "expected_causal_text.safetensors"}
@@ -143,17 +144,28 @@ def compare(folder: Path, layout: str | None = None) -> Iterator[Comparison]:
         if not (folder / name).is_file():
             raise CheckpointError(f"{folder} is not a reference folder: {name} is missing")
     checkpoint = load(weights)
-    limits = json.loads((folder / "tolerances.json").read_text())
-    inputs = load_file(folder / "inputs.safetensors")
+    limits = read_json(folder / "tolerances.json")
+    inputs = _read(folder / "inputs.safetensors", ("images", "image_masks", "tokens", "token_mask", "noise"))
     with torch.inference_mode():
         model = checkpoint.model()
         for mask, file in MASKS.items():
-            expected = load_file(folder / file)
+            expected = _read(folder / file, ("velocities", "lang_tokens"))
             steps, new_tokens = len(expected["velocities"]), expected["lang_tokens"].shape[1]
             ours = Recomputation(model, inputs, mask == "causal", steps, new_tokens).quantities
             for name, recorded in expected.items():
                 limit = limits[file].get(name, {"equal": True})
                 yield _compare(f"{mask}: {name}", ours.get(name), recorded, limit)
+
+
+def _read(path: Path, needed: tuple[str, ...]) -> dict[str, Tensor]:
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors ({error}); copy the file again") from error
+    missing = [name for name in needed if name not in tensors]
+    if missing:
+        raise CheckpointError(f"{path} is not of the reference format: {', '.join(missing)} is missing")
+    return tensors
 
 
 def _compare(name: str, ours: Tensor | None, recorded: Tensor, limit: dict) -> Comparison:

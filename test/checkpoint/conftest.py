@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 REFERENCE = Path(__file__).parents[1] / "reference" / "pi05_tiny_a"
 sys.path.append(str(Path(__file__).parents[1] / "pi05"))  # for plain.py, the network written the long way
@@ -12,6 +13,15 @@ sys.path.append(str(Path(__file__).parents[1] / "pi05"))  # for plain.py, the ne
 LEROBOT_FILES = ("config.json", "model.safetensors", "policy_preprocessor.json", "policy_postprocessor.json",
                  "policy_preprocessor_step_3_normalizer_processor.safetensors",
                  "policy_postprocessor_step_0_unnormalizer_processor.safetensors", "dims.json")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Of networks this small a second thread makes nothing faster, and on a busy machine everything slower."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -36,7 +36,8 @@ def test_the_state_files_are_read(lerobot_folder):
 def test_each_file_is_read_for_its_own_feature(lerobot_folder):
     """The un-normaliser's state file counts for actions, whatever the normaliser's says of them."""
     values = load_file(lerobot_folder / STATE_FILES[1])
-    save_file({n: v + 5 if n.startswith("action") else v + 100 for n, v in values.items()}, lerobot_folder / STATE_FILES[1])
+    moved = {name: v + 5 if name.startswith("action") else v + 100 for name, v in values.items()}
+    save_file(moved, lerobot_folder / STATE_FILES[1])
     before = load_file(lerobot_folder / STATE_FILES[0])
     statistics = load(lerobot_folder).statistics
     np.testing.assert_array_equal(statistics["state"]["q01"], before["observation.state.q01"])
@@ -117,7 +118,7 @@ def test_buffers_of_targets_alone(lerobot_folder):
 @pytest.mark.parametrize("kept, lost", [("action", "observation.state"), ("observation.state", "action")])
 def test_one_feature_without_statistics(lerobot_folder, kept, lost):
     rename(lerobot_folder, lambda name: [name] if name.startswith(kept) else [])
-    with pytest.raises(CheckpointError, match=f"no normalisation statistics of {lost} in .*{kept}.max.*identity_statistics"):
+    with pytest.raises(CheckpointError, match=f"no normalisation statistics of {lost} .*{kept}.max.*identity_stat"):
         load(lerobot_folder)
 
 

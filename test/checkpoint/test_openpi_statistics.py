@@ -47,7 +47,7 @@ def test_several_need_a_choice(openpi_folder, stats):
         load(openpi_folder)
     assert state_q01(openpi_folder, asset_id="physical-intelligence/libero").tolist() == [-7.0] * 5
     assert state_q01(openpi_folder, asset_id="tiny")[0] == pytest.approx(-1.5004369)
-    with pytest.raises(CheckpointError, match="statistics of physical-intelligence/libero, tiny, not of asset_id 'libero'"):
+    with pytest.raises(CheckpointError, match="of physical-intelligence/libero, tiny, not of asset_id 'libero'"):
         load(openpi_folder, asset_id="libero")
 
 
