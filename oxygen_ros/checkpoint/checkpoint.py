@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Literal
 
@@ -54,9 +55,8 @@ class Checkpoint:
         return (rows,) if len(first) == 1 else (rows, torch.Size(first[1:]).numel())
 
     def stored_dtype(self, name: str) -> torch.dtype:
-        """The type in the file; the widest, where a parameter is stored in pieces."""
-        kinds = (DTYPES[self._tensors.types[source.name]] for source in self._sources[name])
-        return max(kinds, key=lambda kind: (kind.itemsize, kind == torch.bfloat16))
+        """The type in the file; the narrowest that holds them all exactly, where a parameter is stored in pieces."""
+        return reduce(torch.promote_types, (DTYPES[self._tensors.types[source.name]] for source in self._sources[name]))
 
     def read(self, name: str, dtype: torch.dtype, device: str | torch.device = "cpu") -> Tensor:
         """One parameter, copied out of the mapped file piece by piece, straight to where it will stay.

@@ -77,6 +77,16 @@ def test_bfloat16_is_what_the_network_would_compute_in(folder, tmp_path):
     assert torch.equal(again, actions) and same == tokens
 
 
+def test_pieces_of_two_types_are_joined_without_loss(folder, tmp_path):
+    tensors = weights(folder)
+    for part, kind in (("q", torch.float16), ("k", torch.bfloat16), ("v", torch.float16)):
+        tensors[f"{LAYER}self_attn.{part}_proj.weight"] = tensors[f"{LAYER}self_attn.{part}_proj.weight"].to(kind)
+    write(folder, tensors)
+    convert(load(folder), tmp_path / "out")
+    joined = torch.cat([tensors[f"{LAYER}self_attn.{part}_proj.weight"].float() for part in "qkv"])
+    assert torch.equal(load_file(tmp_path / "out" / "model.safetensors")["backbone.layers.1.attention.qkv.weight"], joined)
+
+
 def test_a_broken_tie_survives(folder, tmp_path):
     tensors = weights(folder)
     write(folder, tensors | {EMBEDDING: torch.randn(512, 64)})
