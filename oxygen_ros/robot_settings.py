@@ -95,8 +95,7 @@ def _cameras(settings: Settings, known: Sequence[Mapping[str, Any]] | None, robo
     missing = [c["name"] for c in known or () if c.get("required") and not fed & {c["name"], c["slot"]}]
     if missing:
         raise SettingsError([f"parameter cameras lacks {', '.join(missing)}, which {robot} requires"])
-    order = list(theirs)
-    return sorted(cameras, key=lambda camera: order.index(camera["name"]) if camera["name"] in order else len(order))
+    return cameras
 
 
 def _grippers(settings: Settings, known: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -46,6 +46,7 @@ def test_a_robot_of_one_s_own():
     assert arm.to_model_state([0.5, 0.5, 0.02]).tolist() == pytest.approx([0.5, -0.5, 0.75])
     assert arm.to_robot_actions([[0.1, 0.1, 0.75]], [0.5, -0.5, 0.75])[0].tolist() == pytest.approx([0.6, 0.4, 0.02])
     assert arm.limits == arm.action_limits == {"j1": (-1.0, 1.0), "finger": (0.0, 0.08)}
+    assert isinstance(read(ARM).limits["j1"][0], float)
     assert (arm.representation, arm.frame_id, arm.prompt) == ("absolute_position", "base", "state")
     moved = body(
         {
@@ -185,6 +186,7 @@ def test_values_of_a_wrong_type_declare_nothing():
             d.name for d in settings.declarations(dict.fromkeys(("cameras", "grippers", "joints", "robot"), wrong))
         }
         assert not any(name.startswith(("camera.", "gripper.", "limits.")) for name in names)
+    assert not any(d.name.startswith("gripper.") for d in settings.declarations({"grippers": ["none"]}))
     assert {"limits.panda_joint1", "action_limits.gripper"} <= {
         d.name for d in settings.declarations({"robot": "droid"})
     }
