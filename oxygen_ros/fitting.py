@@ -11,6 +11,7 @@ import numpy as np
 from .checkpoint.checkpoint import Checkpoint
 from .embodiment.camera_order import arrange
 from .embodiment.generic import from_dict
+from .embodiment.registry import ROBOTS
 from .embodiment.robot import Robot
 from .robot_settings import describe
 from .settings import Settings, SettingsError
@@ -36,6 +37,11 @@ def fit(settings: Settings, checkpoint: Checkpoint, say: Say) -> Robot:
         + (f"; without {', '.join(unfed)}" if unfed else "")
         + f"; prompt form {body.prompt}; relative actions {', '.join(body.delta) or 'none'}"
     )
+    if rules.resize == "lerobot" and ROBOTS.get(body.name, {}).get("flip") and not settings.flip:
+        say(
+            f"warning: {body.name}'s joints and grippers are turned into what openpi trained on; for a LeRobot policy "
+            "of plain joint positions set flip: [none] and grippers: [none]"
+        )
     for feature, width in (("state", body.state_dim), ("actions", body.action_dim)):
         _warn_of_wider(checkpoint.statistics[feature], feature, width, say)
     return body

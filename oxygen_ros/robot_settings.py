@@ -69,6 +69,11 @@ def _names_of(theirs: Sequence[str], ours: Sequence[str], key: str, robot: str) 
                 f"({', '.join(theirs)}); a robot with others needs a name of its own"
             ]
         )
+    moved = [name for name, theirs_here in zip(ours, theirs) if name in theirs and name != theirs_here]
+    if moved:  # taken as new names they would quietly swap joints
+        raise SettingsError(
+            [f"parameter {key} has {', '.join(moved)} in other places than {robot}, whose order is {', '.join(theirs)}"]
+        )
     return dict(zip(theirs, ours))
 
 
@@ -94,7 +99,9 @@ def _cameras(settings: Settings, known: Sequence[Mapping[str, Any]] | None, robo
     fed = {camera[key] for camera in cameras for key in ("name", "slot")}
     missing = [c["name"] for c in known or () if c.get("required") and not fed & {c["name"], c["slot"]}]
     if missing:
-        raise SettingsError([f"parameter cameras lacks {', '.join(missing)}, which {robot} requires"])
+        raise SettingsError(
+            [f"parameter cameras lacks {', '.join(missing)}, which {robot} requires; its topic may have any name"]
+        )
     return cameras
 
 

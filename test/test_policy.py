@@ -266,6 +266,10 @@ def test_a_known_robot_s_deltas_are_openpi_s_not_those_of_a_lerobot_policy():
     assert fit(read(values), lerobot, log.append).delta == () and "absolute" in "\n".join(log)
     assert fit(read({**values, "delta": ["left_waist"]}), lerobot, log.append).delta == ("left_waist",)
     assert "warning: this LeRobot folder has absolute actions" in "\n".join(log)
+    assert "set flip: [none] and grippers: [none]" in "\n".join(log)
+    log.clear()
+    plain = fit(read({**values, "flip": ["none"], "grippers": ["none"]}), lerobot, log.append)
+    assert plain.to_model_state(np.arange(14.0)).tolist() == list(range(14)) and "warning" not in "\n".join(log)
 
 
 @pytest.mark.parametrize("prompt, form", [("", "state"), ("plain", "plain"), ("subtask", "subtask")])

@@ -103,6 +103,8 @@ def test_a_known_robot_whose_joints_have_other_names():
     assert renamed.to_model_state([0.03] * 14).tolist() == known.to_model_state([0.03] * 14).tolist()
     libero = body({"robot": "libero", "cameras": ["image", "wrist_image"], "actions": list("abcdefg")})
     assert libero.actions == tuple("abcdefg") and libero.joints == robot("libero").joints
+    swapped = [*known.joints[7:], *known.joints[:7]]
+    assert "right_waist, right_shoulder" in problems({**ALOHA, "joints": swapped})
     assert "14 (left_waist, left_shoulder" in problems({**ALOHA, "joints": ["a", "b"]})
     assert "set joints" in problems({**ALOHA, "actions": names})
 

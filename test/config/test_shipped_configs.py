@@ -130,7 +130,8 @@ def test_names_that_leave_the_lists_leave_no_strangers():
             parameters.read()
         assert "camera.hand" not in " ".join(error.value.problems)
         assert node.get_parameter("camera.side.max_age").value == 0.5
-        node.set_parameters([Parameter("camera.side.topic", value="x"), Parameter("cameras", value=["overview", "hand"])])
+        node.set_parameters([Parameter("camera.side.topic", value="x")])
+        node.set_parameters([Parameter("cameras", value=["overview", "hand"])])
         with pytest.raises(settings.SettingsError) as error:
             parameters.read()
         assert "camera.side.topic" in str(error.value) and "camera.side.max_age" not in str(error.value)
