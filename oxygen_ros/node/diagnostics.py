@@ -28,8 +28,7 @@ class Diagnostics:
     def __init__(self, node: OxygenNode) -> None:
         self._node = node
         self._throttle = Throttle(period=60.0)
-        self._failures_told = 0
-        self._refusal_told = ""
+        self._failures_told = self._refusals_told = 0
         self._publisher = make(node.create_publisher, DiagnosticArray, "/diagnostics", copy.copy(qos.DIAGNOSTICS),
                                qos_overriding_options=qos.overridable())
         # A steady clock: under use_sim_time a ROS timer would fall silent just when there is something to say.
@@ -94,7 +93,8 @@ class Diagnostics:
             "weights": "trained" if policy.trained else "random",
             "robot": policy.robot.name,
             "instruction": f"{task.instruction_id}: {task.text[:200]}" if task else "none",
-            "last refused instruction": session.refused_instruction or "none",
+            "refused instructions": session.refused_instructions,
+            "last refusal": session.last_refusal or "none",
             "last error": health.last_error or "none",
             "failed frames": health.failed_frames,
             "failed frames in a row": health.failures_in_a_row,
@@ -112,13 +112,13 @@ class Diagnostics:
             }
         # A frame that failed since the last report is reported, though the next one may be fine again.
         failed = health.failed_frames != self._failures_told
-        refused = session.refused_instruction != self._refusal_told
-        self._failures_told, self._refusal_told = health.failed_frames, session.refused_instruction
+        refused = session.refused_instructions != self._refusals_told
+        self._failures_told, self._refusals_told = health.failed_frames, session.refused_instructions
         if failed and health.last_error:
             texts = [health.last_error]
             if health.failures_in_a_row > 1:
                 texts.append(f"{health.failures_in_a_row} frames failed in a row")
             return self._status("engine", DiagnosticStatus.ERROR, texts, values)
-        if refused and session.refused_instruction:
-            return self._status("engine", DiagnosticStatus.WARN, [session.refused_instruction], values)
+        if refused and session.last_refusal:
+            return self._status("engine", DiagnosticStatus.WARN, [session.last_refusal], values)
         return self._status("engine", DiagnosticStatus.OK, ["active" if node.active else "configured, not active"], values)

@@ -33,7 +33,7 @@ class Session:
         """Raises SettingsError and whatever `load_policy` raises; nothing is left behind then."""
         self.settings = settings
         self.policy: Policy = load_policy(settings, node.get_logger().info, reading)
-        self.refused_instruction = ""
+        self.refused_instructions, self.last_refusal = 0, ""
         self._node, self._log, self._throttle = node, node.get_logger(), Throttle()
         self.activated = 0.0  # time.monotonic
         self._timer = None
@@ -151,5 +151,5 @@ class Session:
             self._log.error(line)
 
     def _complain(self, text: str) -> None:
-        self.refused_instruction = text
+        self.refused_instructions, self.last_refusal = self.refused_instructions + 1, text
         self._warn("instruction", text)

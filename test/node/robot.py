@@ -39,7 +39,7 @@ JOINTS = "joint_states"
 TOPIC = {**{name: f"{name}/image_raw/compressed" for name in CAMERAS}, JOINTS: JOINTS}
 SETTINGS = {
     "policy": str(POLICY), "robot": "aloha", "cameras": list(CAMERAS), "control_rate": 10.0, "fixed_noise": True, "seed": 7,
-    "language.temperature": 0.0,
+    "language.temperature": 0.0, "threads": 1,  # other processes on the machine stall a second one
     **{f"camera.{name}.transport": "compressed" for name in CAMERAS},
 }
 PATIENCE = 20.0  # s; for what takes a moment on an idle machine
@@ -126,7 +126,7 @@ class Robot:
         listen(String, f"{node}/utterance", lambda m: heard.utterances.append(m.data), latched)
         listen(FrameStats, f"{node}/frame_stats", heard.stats.append, QoSProfile(depth=10, reliability=best))
         listen(DiagnosticArray, "/diagnostics", heard.diagnostics.append, 10)
-        listen(Log, "/rosout", heard.log.append, QoSProfile(depth=1000, reliability=reliable))
+        listen(Log, "/rosout", heard.log.append, latched)
         self.lifecycle = LifecycleClient(self.node, node)
         self.messages = {name: recorded(TOPIC[name], 12) for name in topics}
         self.reset()
