@@ -60,7 +60,8 @@ class _Reader:
         self._say_found("oxygen_ros policy folder")
         if not ours.trained:
             self.notes.append("warning: the weights are random numbers, nobody has trained them")
-        statistics, rules = self._norm_stats(ours.conventions.normalization)
+        self._say_no_asset_id("one of our own")
+        statistics, rules = self._norm_stats(ours.conventions.normalization, "")
         conventions = replace(ours.conventions, normalization=rules)
         table = native.sources(ours.config, self.tensors)
         return self._checkpoint("oxygen", ours.config, conventions, statistics, table, ours.trained, ours.robot)
@@ -69,7 +70,7 @@ class _Reader:
         layouts.recognise(self.tensors)
         self._say_found("openpi PyTorch folder")
         sizes = self._sizes("action_horizon", "action_dim")
-        statistics, rules = self._norm_stats(Conventions().normalization)
+        statistics, rules = self._norm_stats(Conventions().normalization, self.asset_id)
         self.notes.append(
             "openpi's rules: quantile statistics, pictures scaled with antialiasing, flow time summed in float32; "
             "prompt and relative actions as the robot description says"
@@ -83,8 +84,7 @@ class _Reader:
         lerobot.check_policy(self.config)
         layouts.recognise(self.tensors)
         self._say_found("LeRobot policy folder")
-        if self.asset_id:
-            self.notes.append(f"warning: asset_id {self.asset_id!r} is for openpi folders; this is LeRobot's")
+        self._say_no_asset_id("LeRobot's")
         sizes = self._sizes("chunk_size", "max_action_dim")
         try:
             modes = lerobot.normalization_modes(self.config, processors, self.notes.append)
@@ -97,15 +97,19 @@ class _Reader:
     def _say_found(self, what: str) -> None:
         self.notes.append(f"{self.folder}: {what}, pi0.5, {self.tensors.summary()}")
 
+    def _say_no_asset_id(self, whose: str) -> None:
+        if self.asset_id:
+            self.notes.append(f"warning: asset_id {self.asset_id!r} is for openpi folders; this is {whose}")
+
     def _sizes(self, horizon: str, action_dim: str) -> Pi05Config:
         """`dims.json` beside or above the weights is where a reference folder says what shapes do not."""
         dims = next((d for d in (self.folder / "dims.json", self.folder.parent / "dims.json") if d.is_file()), None)
         told = stated(self.config, read_json(dims) if dims else {}, horizon, action_dim)
         return infer_config(self.tensors.shapes, told)
 
-    def _norm_stats(self, rules: Mapping[str, str]) -> tuple[Statistics, Mapping[str, str]]:
+    def _norm_stats(self, rules: Mapping[str, str], asset_id: str) -> tuple[Statistics, Mapping[str, str]]:
         try:
-            path = find_norm_stats(self.folder, self.asset_id)
+            path = find_norm_stats(self.folder, asset_id)
         except NoStatistics as error:
             self._identity(error)
             return {"state": {}, "actions": {}}, IDENTITY
@@ -163,7 +167,7 @@ class _Reader:
         (embedding,), head = table["backbone.embedding"], table.get(native.HEAD)
         if head is None:
             self.notes.append(f"{embedding.name} is both token embedding and language head")
-        elif torch.equal(self.tensors[embedding.name], self.tensors[head[0].name]):
+        elif _equal(self.tensors[embedding.name], self.tensors[head[0].name]):
             table = {name: stored for name, stored in table.items() if name != native.HEAD}
         else:
             self.notes.append(
@@ -171,3 +175,9 @@ class _Reader:
                 f"language comes from {head[0].name}"
             )
         return table
+
+
+def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """By value: one of the two may have been kept in a wider type."""
+    wide = torch.promote_types(a.dtype, b.dtype)
+    return torch.equal(a.to(wide), b.to(wide))

@@ -20,6 +20,7 @@ Statistics = Mapping[str, Measures]
 
 FILE = "norm_stats.json"
 MEASURES = ("mean", "std", "q01", "q99")
+_LEVELS = ("", "*/", "*/*/", "*/*/*/")
 IDENTITY_REMEDY = "give the folder its statistics, or set identity_statistics if the policy was trained without"
 
 
@@ -36,7 +37,7 @@ def find_norm_stats(folder: Path, asset_id: str = "") -> Path:
     places = [folder / "assets", folder.resolve().parent / "assets"]
     if not asset_id and (folder / FILE).is_file():
         return folder / FILE
-    found = [{p.parent.relative_to(place).as_posix(): p for p in sorted(place.rglob(FILE))} for place in places]
+    found = [_assets(place) for place in places]
     looked = ", ".join(str(path) for path in (folder / FILE, *(place / "<asset_id>" / FILE for place in places)))
     if asset_id:
         path = next((paths[asset_id] for paths in found if asset_id in paths), None)
@@ -52,6 +53,12 @@ def find_norm_stats(folder: Path, asset_id: str = "") -> Path:
             f"{folder} has statistics for several robots: {', '.join(paths)}; say which one with the parameter asset_id"
         )
     return next(iter(paths.values()))
+
+
+def _assets(place: Path) -> dict[str, Path]:
+    """Asset id -> file. By levels, because rglob passes by assets that are links."""
+    files = [path for level in _LEVELS for path in place.glob(level + FILE)]
+    return {path.parent.relative_to(place).as_posix(): path for path in sorted(files)}
 
 
 def read_norm_stats(path: Path) -> Statistics:

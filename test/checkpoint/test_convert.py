@@ -84,7 +84,8 @@ def test_pieces_of_two_types_are_joined_without_loss(folder, tmp_path):
     write(folder, tensors)
     convert(load(folder), tmp_path / "out")
     joined = torch.cat([tensors[f"{LAYER}self_attn.{part}_proj.weight"].float() for part in "qkv"])
-    assert torch.equal(load_file(tmp_path / "out" / "model.safetensors")["backbone.layers.1.attention.qkv.weight"], joined)
+    stored = load_file(tmp_path / "out" / "model.safetensors")
+    assert torch.equal(stored["backbone.layers.1.attention.qkv.weight"], joined)
 
 
 def test_a_broken_tie_survives(folder, tmp_path):

@@ -46,6 +46,13 @@ def test_a_broken_tie_is_said_and_both_are_used(folder):
     assert tokens != their_tokens
 
 
+def test_the_same_matrix_in_two_types_is_no_broken_tie(folder):
+    tensors = weights(folder)
+    tensors[HEAD] = tensors[HEAD].bfloat16()
+    write(folder, tensors | {EMBEDDING: tensors[HEAD].float()})
+    assert not load(folder).untied
+
+
 def test_neither_is_refused_with_both_names(folder):
     matrices(folder, head=False, embedding=False)
     with pytest.raises(CheckpointError) as error:

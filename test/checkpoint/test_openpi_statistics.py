@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from spoil import edit
 
+from oxygen_ros.checkpoint.convert import convert
 from oxygen_ros.checkpoint.errors import CheckpointError
 from oxygen_ros.checkpoint.load import load
 from oxygen_ros.embodiment.errors import InputError
@@ -63,6 +64,18 @@ def test_assets_inside_come_first(openpi_folder, stats, tmp_path):
     shutil.move(openpi_folder / "assets" / "trossen", tmp_path / "assets" / "trossen")
     assert state_q01(openpi_folder)[0] == pytest.approx(-1.5004369)
     assert state_q01(openpi_folder, asset_id="trossen")[0] == -7.0
+
+
+def test_assets_that_are_links(openpi_folder, stats, tmp_path):
+    shutil.move(stats.parent, tmp_path / "shared")
+    stats.parent.symlink_to(tmp_path / "shared")
+    assert state_q01(openpi_folder, asset_id="tiny")[0] == pytest.approx(-1.5004369)
+
+
+def test_other_folders_have_no_asset_id(lerobot_folder, openpi_folder, tmp_path):
+    convert(load(openpi_folder), tmp_path / "ours")
+    for folder, whose in ((lerobot_folder, "LeRobot's"), (tmp_path / "ours", "one of our own")):
+        assert f"warning: asset_id 'tiny' is for openpi folders; this is {whose}" in load(folder, asset_id="tiny").notes
 
 
 def test_none_lists_the_paths_looked_at(openpi_folder, tmp_path):
