@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+import torch.nn.functional as F
 
 from ..engine.kv_pool import KVPool
 from ..engine.observation import Observation
 from ..engine.passes import Passes
 from ..engine.request import LanguageRequest, RunningRequest
-from ..pi05.layers import attend
+from ..pi05.layers import attend, product
 from ..pi05.model import Pi05
 from . import plain, roofline
 from .machine import seconds
@@ -106,20 +107,29 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     yield "modulations computed once", lab.denoise, lambda: plain.denoise(model, noise, lab.slot, lab.steps)
 
     rows = torch.randn(horizon, config.expert.width, device=device).to(model.dtype)
+    expert_layers = [layer for layer in expert.layers for _ in range(lab.steps)]
     yield (
         "one matrix for q, k, v, one for gate, up (denoise)",
-        lambda: [(layer.attention.qkv(rows), layer.mlp.gate_up(rows)) for layer in expert.layers for _ in range(lab.steps)],
-        lambda: [plain.projections(layer.attention, layer.mlp, rows) for layer in expert.layers for _ in range(lab.steps)],
+        lambda: [(layer.attention.qkv(rows), layer.mlp.gate_up(rows)) for layer in expert_layers],
+        lambda: [plain.projections(layer.attention, layer.mlp, rows) for layer in expert_layers],
     )
+    expert_depth = config.expert.depth
     suffix = torch.randn(2, kv_heads, horizon, head_dim, device=device).to(model.dtype)
     yield (
         "no concatenation of caches (denoise)",
-        lambda: [lab.slot.write_suffix(layer, *suffix) for layer in range(config.expert.depth) for _ in range(lab.steps)],
+        lambda: [lab.slot.write_suffix(layer, *suffix) for layer in range(expert_depth) for _ in range(lab.steps)],
         lambda: [plain.joint(lab.slot.prefix(layer), (suffix[0], suffix[1]))
-                 for layer in range(config.expert.depth) for _ in range(lab.steps)],
+                 for layer in range(expert_depth) for _ in range(lab.steps)],
     )
     logits = torch.randn(lab.rows, config.vocab_size, device=device).to(model.dtype)
     yield "arg-max of the logits", lambda: logits.argmax(-1), lambda: plain.choose(logits)
+    hidden = torch.randn(MANY, config.backbone.width, device=device).to(model.dtype)
+    gates = [layer.mlp.gate_up.weight for layer in backbone.layers]
+    yield (
+        f"weights on the left for {MANY} rows (decode: gate and up, head)",
+        lambda: [backbone.logits(hidden), *(product(hidden, weight) for weight in gates)],
+        lambda: [F.linear(hidden, weight) for weight in (backbone.embedding, *gates)],
+    )
     yield f"{MANY} requests in one step", lambda: lab.decode(MANY), lambda: lab.decode_singly(MANY)
 
 

@@ -35,10 +35,12 @@ class BenchError(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     args = _arguments(argv)
     try:
+        if args.json:  # a place that cannot be written is better known before than after the measurements
+            args.json.parent.mkdir(parents=True, exist_ok=True)
+            args.json.open("a").close()
         result, stopped = _bench(args)
         print(report.table(result))
         if args.json:
-            args.json.parent.mkdir(parents=True, exist_ok=True)
             args.json.write_text(json.dumps(result, indent=2) + "\n")
     except KeyboardInterrupt:
         return 130
@@ -63,7 +65,7 @@ def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
     tokens, per_frame = args.decode_tokens, args.steps_per_frame
     if tokens is None:
         tokens, per_frame = _paper_balance(Laboratory(model, observation, args.denoise_steps, 1))
-        _say(f"isolated execution decodes for {PAPER_SHARE:.0%} of its frame at {tokens} tokens; {per_frame} steps per frame")
+        _say(f"isolated execution decodes for {PAPER_SHARE:.0%} of its frame at {tokens} tokens; {per_frame} steps a frame")
     alive = math.ceil(tokens / per_frame)
     warmup = alive + 2 if args.warmup is None else args.warmup
 
@@ -121,8 +123,11 @@ def _run_modes(args: argparse.Namespace, result: dict, model: Pi05, tokens: int,
     config, workload = model.config, WORKLOADS[args.workload]
     try:
         for done in run(
-            list(contestants.values()), workload.observations(config, args.seed), arrivals(args.arrival, tokens, args.seed),
-            warmup=warmup, frames=args.frames,
+            list(contestants.values()),
+            workload.observations(config, args.seed),
+            arrivals(args.arrival, tokens, args.seed),
+            warmup=warmup,
+            frames=args.frames,
         ):
             _progress(done, warmup, args.frames)
     finally:
@@ -169,8 +174,8 @@ def _progress(done: int, warmup: int, frames: int) -> None:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="oxygen-bench",
-        description="Engine modes side by side: one new observation and, on average, one new language request per frame. "
-        "Weights are random: only time, memory and energy mean something.",
+        description="Engine modes side by side: one new observation and, on average, one new language request a "
+        "frame. Weights are random: only time, memory and energy mean something.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--model", choices=PRESETS, default="mid")
@@ -178,13 +183,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=" ".join(MODES))
     parser.add_argument("--denoise-steps", type=_count(1), default=10, metavar="N")
     parser.add_argument("--decode-tokens", type=_tokens, default=30, metavar="N",
-                        help="per request; 0: actions only; paper: as many as make isolated execution decode for 78 %% of "
-                        "its frame, and as many steps per frame as keep 30 requests alive")
+                        help="per request; 0: actions only; paper: as many as make isolated execution decode for "
+                        "78 %% of its frame, and as many steps per frame as keep 30 requests alive")
     parser.add_argument("--steps-per-frame", type=_count(1), default=5, metavar="N", help="decode steps of mode oxygen")
     parser.add_argument("--frames", type=_count(0), default=20, metavar="N", help="measured frames per mode; 0: none")
-    parser.add_argument("--warmup", type=_count(0), metavar="N", help="frames before; default: until batching is steady")
+    parser.add_argument("--warmup", type=_count(0), metavar="N", help="frames before; None: until batching is steady")
     parser.add_argument("--arrival", choices=ARRIVALS, default="uniform", help="how requests come")
-    parser.add_argument("--padded", action="store_true", help="compute missing cameras and prompt padding, and mask them")
+    parser.add_argument("--padded", action="store_true", help="compute missing cameras and prompt padding, masked")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--seed", type=int, default=0)
@@ -204,4 +209,6 @@ def _count(least: int):
 
 
 def _tokens(text: str) -> int | None:
-    return None if text == "paper" else _count(0)(text)
+    if text != "paper" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of tokens nor 'paper'")
+    return None if text == "paper" else int(text)

@@ -77,8 +77,9 @@ def table(result: Mapping) -> str:
     machine, settings, lines = result["machine"], result["settings"], []
     lines.append(f"{machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}, {machine['date']}"
                  + (f", {machine['gpu']}" if machine["gpu"] else ""))
-    lines.append(f"matmul {machine['matmul_flops'] / 1e9:.0f} GFLOP/s, bandwidth {machine['bandwidth_bytes_per_s'] / 1e9:.1f}"
-                 f" GB/s, load average before {_number(machine['load_average_before'])}")
+    lines.append(f"matmul {machine['matmul_flops'] / 1e9:.0f} GFLOP/s, bandwidth "
+                 f"{machine['bandwidth_bytes_per_s'] / 1e9:.1f} GB/s, "
+                 f"load average before {_number(machine['load_average_before'])}")
     lines.append(f"{result['model']}, {result['workload']}, " + ", ".join(f"{k} {v}" for k, v in settings.items()))
     if result["modes"]:
         heads = ["mode", *(name for name, _ in COLUMNS)]
@@ -98,7 +99,7 @@ def table(result: Mapping) -> str:
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [
-        "  ".join(cell.ljust(width) if index == 0 else cell.rjust(width) for index, (cell, width) in enumerate(zip(row, widths)))
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))])
         for row in rows
     ]
 

@@ -80,7 +80,8 @@ def _linear(rows: int, inputs: int, outputs: int, itemsize: int) -> Work:
 def _layer(config: TransformerConfig, rows: int, itemsize: int) -> Work:
     """The four matrices of a layer."""
     heads, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    return _linear(rows, config.width, 2 * heads + 2 * kv, itemsize) + _linear(rows, config.width, 3 * config.mlp_dim, itemsize)
+    attention = _linear(rows, config.width, 2 * heads + 2 * kv, itemsize)
+    return attention + _linear(rows, config.width, 3 * config.mlp_dim, itemsize)
 
 
 def _attention(config: TransformerConfig, queries: int, keys: int) -> Work:

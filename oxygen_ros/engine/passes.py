@@ -90,7 +90,8 @@ class Passes:
         room = config.max_token_len - len(tokens)
         if missing < 0 or room < 0:
             raise ValueError(
-                f"{present} images and {len(tokens)} tokens do not fit {self._cameras} cameras and {config.max_token_len} tokens"
+                f"{present} images and {len(tokens)} tokens do not fit "
+                f"{self._cameras} cameras and {config.max_token_len} tokens"
             )
         per_image = config.vision.tokens_per_image
         valid = torch.ones(self._cameras * per_image + config.max_token_len, dtype=torch.bool, device=tokens.device)

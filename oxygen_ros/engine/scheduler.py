@@ -75,7 +75,8 @@ class Scheduler:
             self._joining, self._waiting = order[:room], order[room:]
             return self._joining
 
-    def join(self, requests: Sequence[LanguageRequest], slot: Slot, stamp_ns: int, prefix_hidden: Tensor | None) -> None:
+    def join(self, requests: Sequence[LanguageRequest], slot: Slot, stamp_ns: int, prefix_hidden: Tensor | None
+             ) -> None:
         """Make admitted requests readers of a slot that holds a whole prefix."""
         with self._lock:
             for request in requests:

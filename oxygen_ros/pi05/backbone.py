@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .cache import KeyValue, Strip, Tail
 from .config import TransformerConfig
-from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
+from .layers import GatedMLP, RotaryTable, SelfAttention, attend, product, rms_normalize
 
 Memory = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Takes a layer's query, key and value, keeps the latter two, returns the attended [T, heads * D]."""
@@ -79,7 +79,7 @@ class Backbone(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [R, width] after the final norm -> [R, vocab_size]."""
-        return F.linear(hidden, self.embedding if self.head is None else self.head)
+        return product(hidden, self.embedding if self.head is None else self.head)
 
     def prefill(
         self,

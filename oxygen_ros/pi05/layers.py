@@ -60,13 +60,38 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     return out[0].view(kv_heads, length, group * head_dim).transpose(0, 1).reshape(length, heads * head_dim)
 
 
+FEW_ROWS = range(7, 48)
+"""Rows for which `product` turns its operands round, as measured with MKL 2024.2 on AVX-512."""
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """x [T, in] times the transpose of weight [out, in] -> [T, out]; the same sums as `F.linear`.
+
+    For a handful of rows a CPU's BLAS streams the weights several times, a few rows each; with the weights as the left
+    operand their number hardly matters. A decode step of 8 rows takes 0.81, of 12 rows 0.69 of its time by `F.linear`.
+    """
+    if x.device.type == "cpu" and x.dtype == torch.float32 and len(x) in FEW_ROWS:
+        return (weight @ x.t()).t()
+    return F.linear(x, weight)
+
+
+class Linear(nn.Linear):
+    """Without bias, by `product`."""
+
+    def __init__(self, width: int, out_width: int) -> None:
+        super().__init__(width, out_width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return product(x, self.weight)
+
+
 class GatedMLP(nn.Module):
     """down(gelu_tanh(gate x) * (up x)), gate and up being the two halves of one matrix."""
 
     def __init__(self, width: int, mlp_dim: int) -> None:
         super().__init__()
-        self.gate_up = nn.Linear(width, 2 * mlp_dim, bias=False)
-        self.down = nn.Linear(mlp_dim, width, bias=False)
+        self.gate_up = Linear(width, 2 * mlp_dim)
+        self.down = Linear(mlp_dim, width)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).chunk(2, dim=-1)
