@@ -11,14 +11,13 @@ from collections.abc import Callable
 from lifecycle_msgs.srv import ChangeState
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.lifecycle import LifecycleNodeMixin, LifecycleState, TransitionCallbackReturn
-from rclpy.node import Node
 from rclpy.task import Future
 
 from ..checkpoint.errors import CheckpointError
 from ..embodiment.errors import InputError
 from ..settings import SettingsError
 from .diagnostics import Diagnostics
-from .parameters import Parameters
+from .parameters import EmptyListsAllowed, Parameters
 from .session import Session
 from .throttle import Throttle
 
@@ -57,7 +56,7 @@ def _explained(transition: Callable) -> Callable:
     return run
 
 
-class OxygenNode(LifecycleNodeMixin, Node):
+class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
     """Cameras, joints and instructions in; action chunks and language out.
 
     configure loads and warms up the policy, activate starts the control timer, deactivate ends after the frame in
@@ -65,7 +64,7 @@ class OxygenNode(LifecycleNodeMixin, Node):
     """
 
     def __init__(self, name: str = "oxygen", **options) -> None:
-        Node.__init__(self, name, automatically_declare_parameters_from_overrides=True, **options)
+        EmptyListsAllowed.__init__(self, name, automatically_declare_parameters_from_overrides=True, **options)
         # Reentrant, so that get_state answers while a transition takes its time.
         LifecycleNodeMixin.__init__(self, callback_group=ReentrantCallbackGroup())
         self._transition = self._service_change_state.callback

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
@@ -10,10 +11,22 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from .. import settings
-from ..settings import Declaration, Settings
+from ..declaration import Declaration
+from ..settings import Settings
 
 # Declared by rclpy itself, in every node.
 _ROS_OWN = ("use_sim_time", "qos_overrides", "start_type_description_service")
+
+
+class EmptyListsAllowed(Node):
+    """A node that starts on a file with an empty list: ROS has no type for one, and rclpy would end the process."""
+
+    def declare_parameters(self, namespace: str, parameters: Iterable[tuple], ignore_override: bool = False) -> list:
+        parameters = list(parameters)
+        for _, *value_and_descriptor in parameters:
+            if len(value_and_descriptor) == 2 and value_and_descriptor[0] is None:
+                value_and_descriptor[1].dynamic_typing = True
+        return super().declare_parameters(namespace, parameters, ignore_override)
 
 
 class Parameters:
@@ -26,6 +39,7 @@ class Parameters:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._locked = False
+        self._declared: dict[str, Any] = {}  # name -> default, of those that no file or command line gave
         self._declare()
         self._let_go_of_strangers()
         node.add_on_set_parameters_callback(self._judge)
@@ -40,22 +54,29 @@ class Parameters:
         self._locked = locked
 
     def _declare(self) -> None:
-        for declaration in settings.declarations(self._cameras()):
+        declarations = settings.declarations(self._values())
+        self._forget(self._declared.keys() - {d.name for d in declarations})
+        for declaration in declarations:
             descriptor = _descriptor(declaration)
             if self._node.has_parameter(declaration.name):
                 self._node.set_descriptor(declaration.name, descriptor)
             else:
                 self._node.declare_parameter(declaration.name, _to_ros(declaration.default), descriptor)
+                self._declared[declaration.name] = _to_ros(declaration.default)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """Of cameras, grippers and joints that are listed no more, what nobody has set; the rest are strangers."""
+        for name in names:
+            default = self._declared.pop(name)
+            # Compared as text, since a number that is not set is NaN.
+            if self._node.has_parameter(name) and repr(self._node.get_parameter(name).value) == repr(default):
+                self._node.undeclare_parameter(name)
 
     def _let_go_of_strangers(self) -> None:
         """Unknown keys of a file can be deleted, so that configure need not be refused until the process ends."""
         for name in self._values():
             if not self._node.describe_parameter(name).dynamic_typing:
                 self._node.set_descriptor(name, ParameterDescriptor(name=name, dynamic_typing=True))
-
-    def _cameras(self) -> Sequence[str]:
-        value = self._node.get_parameter("cameras").value if self._node.has_parameter("cameras") else ()
-        return [v for v in value if v and isinstance(v, str)] if isinstance(value, (list, tuple)) else ()
 
     def _values(self) -> dict[str, Any]:
         parameters = self._node.get_parameters_by_prefix("")
@@ -64,12 +85,12 @@ class Parameters:
         }
 
     def _judge(self, changes: Sequence[Parameter]) -> SetParametersResult:
-        known = {d.name: d for d in settings.declarations(self._cameras())}
+        known = {d.name: d for d in settings.declarations(self._values())}
         for change in changes:
             declaration = known.get(change.name)
             if declaration is None:
                 continue
-            problem = settings.problem_with(declaration, _from_ros(change.value))
+            problem = declaration.problem_with(_from_ros(change.value))
             if problem is None and self._locked and not declaration.live:
                 problem = f"parameter {change.name} cannot change while the node is configured; clean up first"
             if problem:
@@ -80,13 +101,7 @@ class Parameters:
 def _descriptor(declaration: Declaration) -> ParameterDescriptor:
     """Ranges are told to ROS tools but enforced by us, with an error that names the key."""
     descriptor = ParameterDescriptor(name=declaration.name, description=declaration.description, dynamic_typing=True)
-    constraints = []
-    if declaration.choices:
-        constraints.append("one of " + ", ".join(map(str, declaration.choices)))
-    if declaration.low is not None:
-        constraints.append(f"at least {declaration.low:g}")
-    if declaration.high is not None:
-        constraints.append(f"at most {declaration.high:g}")
+    constraints = declaration.bounds
     if not declaration.live:
         constraints.append("takes effect at configure")
     descriptor.additional_constraints = "; ".join(constraints)
@@ -99,6 +114,8 @@ def _to_ros(value: Any) -> Any:
 
 
 def _from_ros(value: Any) -> Any:
-    if isinstance(value, (list, tuple)) and all(v == "" for v in value):
+    if value is None:
         return ()
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, (list, tuple, array)):
+        return () if all(v == "" for v in value) else tuple(value)
+    return value
