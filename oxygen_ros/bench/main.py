@@ -24,6 +24,8 @@ from .workload import ARRIVALS, BURST, CAMERAS, WORKLOADS, arrivals
 
 HORIZON = 10
 """Actions per chunk, as in the OxyGen study."""
+SETTLED = 2
+"""Frames after which a mode is steady that carries no request from one frame to the next."""
 PAPER_SHARE, PAPER_ALIVE = 0.78, 30
 """The paper's balance: isolated execution decodes for 78 % of its frame; its best point has 30 requests alive."""
 
@@ -65,7 +67,7 @@ def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
     tokens, per_frame = args.decode_tokens, args.steps_per_frame
     if tokens is None:
         tokens, per_frame = _paper_balance(Laboratory(model, observation, args.denoise_steps, 1))
-        _say(f"isolated execution decodes for {PAPER_SHARE:.0%} of its frame at {tokens} tokens; {per_frame} steps a frame")
+        _say(f"isolated execution decodes {PAPER_SHARE:.0%} of its frame at N = {tokens}; {per_frame} steps a frame")
     alive = math.ceil(tokens / per_frame)
     warmup = alive + 2 if args.warmup is None else args.warmup
 
@@ -119,7 +121,7 @@ def _run_modes(args: argparse.Namespace, result: dict, model: Pi05, tokens: int,
             steps_per_frame=per_frame,
             seed=args.seed,
             padded=args.padded,
-        )), joules)
+        )), joules, warmup if name == "oxygen" else min(warmup, SETTLED))
     config, workload = model.config, WORKLOADS[args.workload]
     try:
         for done in run(

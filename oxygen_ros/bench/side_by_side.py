@@ -32,10 +32,14 @@ class Record:
 
 
 class Contestant:
-    """One engine, and a clock that stands still while the others run."""
+    """One engine, and a clock that stands still while the others run.
 
-    def __init__(self, engine: Engine, joules: Meter) -> None:
+    warmup: frames that it needs before those that count; the earlier ones of a longer common warm-up it sits out.
+    """
+
+    def __init__(self, engine: Engine, joules: Meter, warmup: int) -> None:
         self.record = Record()
+        self.warmup = warmup
         self._engine, self._joules = engine, joules
         self._peak = Peak(engine.model.device)
         self._clock = 0.0
@@ -83,5 +87,7 @@ def run(contestants: Sequence[Contestant], observations: Iterator[Observation], 
         observation, lengths = next(observations), next(arrivals)
         # Nobody always comes first: what the last one left in the processor's caches is shared out.
         for turn in range(len(contestants)):
-            contestants[(number + turn) % len(contestants)].frame(number, observation, lengths, number >= warmup)
+            contestant = contestants[(number + turn) % len(contestants)]
+            if number >= warmup - contestant.warmup:
+                contestant.frame(number, observation, lengths, number >= warmup)
         yield number + 1
