@@ -13,7 +13,7 @@ from oxygen_ros.checkpoint.safetensors_writer import Spec, write_safetensors
 def test_odd_sizes_and_any_header_length(tmp_path, name):
     tensors = {
         name: torch.arange(3, dtype=torch.bfloat16), "wide": torch.arange(5, dtype=torch.float32).view(5, 1),
-        "half": torch.arange(7, dtype=torch.float16), "transposed": torch.arange(6, dtype=torch.float32).view(2, 3).T,
+        "half": torch.arange(8, dtype=torch.float16), "transposed": torch.arange(6, dtype=torch.float32).view(2, 3).T,
     }
     file = tmp_path / "model.safetensors"
     write_safetensors(file, {n: Spec(tuple(t.shape), t.dtype) for n, t in tensors.items()}, tensors.__getitem__)
