@@ -7,18 +7,27 @@ from collections.abc import Callable
 
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
+from rclpy.client import Client
 from rclpy.node import Node
+from rclpy.task import Future
 
 TRANSITIONS = {
-    "configure": Transition.TRANSITION_CONFIGURE,
-    "activate": Transition.TRANSITION_ACTIVATE,
-    "deactivate": Transition.TRANSITION_DEACTIVATE,
-    "cleanup": Transition.TRANSITION_CLEANUP,
+    "configure": (Transition.TRANSITION_CONFIGURE, "inactive"),
+    "activate": (Transition.TRANSITION_ACTIVATE, "active"),
+    "deactivate": (Transition.TRANSITION_DEACTIVATE, "inactive"),
+    "cleanup": (Transition.TRANSITION_CLEANUP, "unconfigured"),
 }
+"""name -> id, and the state it leads to"""
+
+_ASK_AGAIN = 3.0  # s
 
 
 class LifecycleClient:
-    """For one node. The caller's node must be spun by somebody else, in another thread."""
+    """For one node. The caller's node must be spun by somebody else, in another thread.
+
+    On a busy machine an answer can be sent before the two sides have discovered each other's end, and is lost. So
+    silence is no answer: the state tells what became of the request.
+    """
 
     def __init__(self, node: Node, target: str) -> None:
         self._target = target
@@ -26,23 +35,35 @@ class LifecycleClient:
         self._get = node.create_client(GetState, f"{target}/get_state")
 
     def change(self, transition: str, timeout: float = 60.0) -> bool:
-        """Ask for a transition by name. Raises TimeoutError if the node does not answer."""
+        """Ask for a transition by name; whether it succeeded. Raises TimeoutError if the node does not answer."""
+        number, goal = TRANSITIONS[transition]
         request = ChangeState.Request()
-        request.transition.id = TRANSITIONS[transition]
-        return self._call(self._change, request, timeout, transition).success
+        request.transition.id = number
+        end = time.monotonic() + timeout
+        future = self._send(self._change, request, timeout)
+        while not wait_until(future.done, _ASK_AGAIN):
+            state = self.state(max(0.1, end - time.monotonic()))
+            if future.done():
+                break
+            if state == goal:
+                return True
+            if not state.endswith("ing"):  # not under way: the request was lost, or its failure was
+                future = self._send(self._change, request, timeout)
+        return future.result().success
 
     def state(self, timeout: float = 5.0) -> str:
-        """The label of the present state: unconfigured, inactive, active, or one in between."""
-        return self._call(self._get, GetState.Request(), timeout, "get_state").current_state.label
-
-    def _call(self, client, request, timeout: float, what: str):
+        """The label of the present state: unconfigured, inactive, active, or one in between such as configuring."""
         end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            future = self._send(self._get, GetState.Request(), timeout)
+            if wait_until(future.done, min(_ASK_AGAIN, timeout)):
+                return future.result().current_state.label
+        raise TimeoutError(f"{self._target} did not answer within {timeout:g} s")
+
+    def _send(self, client: Client, request: object, timeout: float) -> Future:
         if not client.wait_for_service(timeout_sec=timeout):
-            raise TimeoutError(f"{what}: {self._target} has no service {client.srv_name} after {timeout:g} s")
-        future = client.call_async(request)
-        if not wait_until(future.done, end - time.monotonic()):
-            raise TimeoutError(f"{what}: {self._target} did not answer within {timeout:g} s")
-        return future.result()
+            raise TimeoutError(f"{self._target} has no service {client.srv_name} after {timeout:g} s")
+        return client.call_async(request)
 
 
 def wait_until(condition: Callable[[], bool], timeout: float, step: float = 0.01) -> bool:

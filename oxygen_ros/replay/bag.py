@@ -46,12 +46,16 @@ class Bag:
 
     def messages(self, topics: Collection[str] | None = None) -> Iterator[Recorded]:
         """Of these topics, or of all. Raises BagError where the file breaks off."""
-        try:
-            with self.path.open("rb") as file:
-                for _, channel, message in make_reader(file).iter_messages(topics=topics):
-                    yield Recorded(channel.topic, message.log_time, message.data)
-        except (McapError, OSError) as error:
-            raise BagError(f"{self.path} breaks off: {error or type(error).__name__}") from error
+        with self.path.open("rb") as file:
+            messages = make_reader(file).iter_messages(topics=topics)
+            while True:
+                try:
+                    _, channel, message = next(messages)
+                except StopIteration:
+                    return
+                except Exception as error:  # besides its own, the reader lets through those of its decompressors
+                    raise BagError(f"{self.path} breaks off: {error or type(error).__name__}") from error
+                yield Recorded(channel.topic, message.log_time, message.data)
 
 
 def open_bag(path: str | Path) -> Bag:

@@ -21,6 +21,8 @@ from rclpy.utilities import remove_ros_args
 
 from .bag import Bag, BagError, Topic, open_bag
 
+_PATIENCE = 30.0  # s
+
 
 class Player:
     """Publishes the messages of a bag as they are, at the pace of their recording.
@@ -57,14 +59,9 @@ class Player:
             count += 1
         return count
 
-    def wait_for_subscribers(self, topics: Collection[str], timeout: float) -> bool:
-        """Until each of these topics is listened to; False if one is not within `timeout` seconds."""
-        end = time.monotonic() + timeout
-        while any(self._publishers[t].get_subscription_count() == 0 for t in topics if t in self._publishers):
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.05)
-        return True
+    def unheard(self, topics: Collection[str]) -> list[str]:
+        """Those of the topics that nobody listens to."""
+        return [t for t in topics if t in self._publishers and self._publishers[t].get_subscription_count() == 0]
 
 
 def _message_type(topic: Topic) -> type | None:
@@ -105,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("bag", help="MCAP file")
     parser.add_argument("--rate", type=float, default=1.0, help="times real time (default: %(default)s)")
-    parser.add_argument("--times", type=int, default=1, help="how often to play it; 0 is for ever (default: %(default)s)")
+    parser.add_argument("--times", type=int, metavar="N", default=1, help="how often to play it; 0 is for ever (default: %(default)s)")
     parser.add_argument("--exclude", nargs="*", default=[], metavar="TOPIC", help="topics to leave out")
     parser.add_argument("--wait", nargs="*", default=[], metavar="TOPIC",
                         help="begin only when these topics have a subscriber (at most 30 s)")
@@ -113,6 +110,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(remove_ros_args(arguments)[1:])
     if options.rate <= 0:
         parser.error(f"--rate is {options.rate}, expected more than 0")
+    if options.times < 0:
+        parser.error(f"--times is {options.times}, expected 0 or more")
     try:
         bag = open_bag(options.bag)
     except BagError as error:
@@ -126,9 +125,11 @@ def main(arguments: list[str] | None = None) -> int:
     node = Node("oxygen_play")
     try:
         player = Player(node, bag, exclude=options.exclude, rate=options.rate, restamp=options.restamp)
-        if not player.wait_for_subscribers(options.wait, timeout=30.0):
-            print(f"oxygen-play: nobody listens to {', '.join(options.wait)} after 30 s", file=sys.stderr)
-            return 1
+        patience = time.monotonic() + _PATIENCE
+        while (unheard := player.unheard(options.wait)) and not stop.wait(0.05):
+            if time.monotonic() > patience:
+                print(f"oxygen-play: nobody listens to {', '.join(unheard)} after {_PATIENCE:g} s", file=sys.stderr)
+                return 1
         print(f"playing {bag.path}: {bag.duration:.1f} s, {len(bag.topics)} topics", flush=True)
         played = 0
         while not stop.is_set() and (not options.times or played < options.times):

@@ -1,0 +1,109 @@
+"""`oxygen-play` over DDS: every message as it was recorded, stamps moved on request, one line for what cannot be played."""
+
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+
+from oxygen_ros.replay.bag import open_bag
+
+BAG = Path(__file__).parents[2] / "resource" / "aloha_transfer_cube.mcap"
+PLAY = [sys.executable, "-m", "oxygen_ros.replay.player"]
+DOMAIN = random.Random(os.getpid()).randint(102, 150)
+ENVIRONMENT = {**os.environ, "ROS_DOMAIN_ID": str(DOMAIN), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
+
+
+class Ear:
+    """Hears joint states and phases, serialised."""
+
+    def __init__(self) -> None:
+        os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+        self.heard: dict[str, list[bytes]] = {"/joint_states": [], "/phase": []}
+        self.context = Context()
+        rclpy.init(context=self.context, domain_id=DOMAIN)
+        self.node = rclpy.create_node("ear", context=self.context)
+        reliable = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
+        latched = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        for topic, kind, profile in (("/joint_states", JointState, reliable), ("/phase", String, latched)):
+            take = self.heard[topic]
+            self.node.create_subscription(kind, topic, lambda data, take=take: take.append(bytes(data)), profile, raw=True)
+        self.executor = SingleThreadedExecutor(context=self.context)
+        self.executor.add_node(self.node)
+        self.thread = threading.Thread(target=self.executor.spin, daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        self.executor.shutdown()
+        self.thread.join()
+        self.node.destroy_node()
+        self.context.shutdown()
+
+
+@pytest.fixture
+def ear():
+    ear = Ear()
+    yield ear
+    ear.close()
+
+
+def play(*arguments: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([*PLAY, *map(str, arguments)], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, **options)
+
+
+def test_every_message_as_it_was_recorded(ear):
+    done = play(BAG, "--rate", 4, "--wait", "/joint_states", "/phase")
+    assert done.returncode == 0, done.stderr
+    for topic, heard in ear.heard.items():
+        end = time.monotonic() + 5
+        while len(heard) < open_bag(BAG).counts[topic] and time.monotonic() < end:
+            time.sleep(0.01)
+        # DDS may pad a serialised message to a multiple of four.
+        recorded = [m.data for m in open_bag(BAG).messages([topic])]
+        assert [data[: len(r)] for data, r in zip(heard, recorded)] == recorded and len(heard) == len(recorded)
+
+
+def test_restamp_moves_all_stamps_to_the_present_by_the_same_time(ear):
+    before = time.time_ns()
+    assert play(BAG, "--rate", 8, "--wait", "/joint_states", "--restamp").returncode == 0
+
+    def stamps(messages):
+        return [s * 10**9 + n for s, n in (struct.unpack_from("<iI", data, 4) for data in messages)]
+
+    heard, recorded = stamps(ear.heard["/joint_states"]), stamps(m.data for m in open_bag(BAG).messages(["/joint_states"]))
+    assert {h - r for h, r in zip(heard, recorded)} == {heard[0] - recorded[0]}
+    assert before < heard[0] < time.time_ns()
+
+
+def test_ctrl_c_ends_it(ear):
+    process = subprocess.Popen([*PLAY, BAG, "--times", "0"], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 30
+    while not ear.heard["/joint_states"] and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=10)
+    assert process.returncode == 0 and stderr == ""
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["nowhere.mcap"], "nowhere.mcap is not a file"),
+    ([__file__], "is not a readable MCAP file"),
+    ([BAG, "--rate", "0"], "--rate is 0.0, expected more than 0"),
+    ([BAG, "--times", "-1"], "--times is -1, expected 0 or more"),
+])
+def test_what_cannot_be_played_is_one_line(arguments, said):
+    done = play(*arguments)
+    assert done.returncode != 0
+    assert said in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
