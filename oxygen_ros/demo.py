@@ -202,10 +202,14 @@ def run(config: Path, bag_path: Path, out: Path, times: int) -> dict:
     play_command = [*module, "oxygen_ros.replay.player", str(bag.path), "--restamp", "--times", str(times),
                     "--exclude", "/instruction", "--wait", *topics]
     with _process(node_command, out / "node.log") as node, _listening() as listener:
-        lifecycle = LifecycleClient(listener, NODE)
+        lifecycle = LifecycleClient(listener, NODE, alive=lambda: node.poll() is None)
         for transition in ("configure", "activate"):
             print(f"{transition} {NODE} ...", flush=True)
-            if not lifecycle.change(transition):
+            try:
+                done = lifecycle.change(transition)
+            except TimeoutError as error:
+                raise DemoError(f"{transition}: {error}; {_last_error(out / 'node.log')}") from error
+            if not done:
                 raise DemoError(f"{transition} failed: {_last_error(out / 'node.log')}")
         with _process(play_command, out / "player.log") as player:
             ready = wait_until(lambda: listener.heard.inputs_seen or player.poll() is not None, timeout=40.0)

@@ -28,6 +28,12 @@ def describe(device: torch.device) -> dict[str, object]:
     }
 
 
+def busy(described: dict[str, object]) -> bool:
+    """Whether the machine was working before we came. Threads that wait for each other then lose whole time slices."""
+    load = described["load_average_before"]
+    return load is not None and load > 0.5
+
+
 def seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
     """The median time of `work`, in seconds, after one run that is not counted."""
     times = []

@@ -55,10 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
     """The result as interfaces.md has it, and whether Ctrl-C ended it early."""
     device = _device(args.device)
+    if args.threads:
+        torch.set_num_threads(args.threads)
     dtype = getattr(torch, args.dtype)
     config = PRESETS[args.model].with_horizon(HORIZON)
     workload = WORKLOADS[args.workload]
     described = machine.describe(device)
+    if machine.busy(described):
+        _say("other processes want the CPU too: with more than one thread, times and ratios mean little")
     _say(f"{args.model}: random weights in {args.dtype} on {device}")
     model = _model(config, dtype, device, args.seed)
     described["matmul_flops"] = machine.matmul_flops(device, dtype)
@@ -194,6 +198,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--padded", action="store_true", help="compute missing cameras and prompt padding, masked")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--threads", type=_count(1), metavar="N", help="CPU threads; None: torch's own choice")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--breakdown", action="store_true", help="time the plain way of what we do better")
     parser.add_argument("--roofline", action="store_true", help="how far the machine would allow to go")

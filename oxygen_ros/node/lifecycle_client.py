@@ -1,13 +1,21 @@
-"""Drives a lifecycle node from outside, as a lifecycle manager does."""
+"""Drives a lifecycle node from outside, as a lifecycle manager does.
+
+Where ros2cli is not at hand: python -m oxygen_ros.node.lifecycle_client configure activate
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
+import threading
 import time
 from collections.abc import Callable
 
+import rclpy
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rclpy.client import Client
+from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from rclpy.task import Future
 
@@ -29,13 +37,14 @@ class LifecycleClient:
     silence is no answer: the state tells what became of the request.
     """
 
-    def __init__(self, node: Node, target: str) -> None:
-        self._target = target
+    def __init__(self, node: Node, target: str, alive: Callable[[], bool] = lambda: True) -> None:
+        """alive: whether the target's process still runs, where the caller knows; nobody waits for a dead one."""
+        self._target, self._alive = target, alive
         self._change = node.create_client(ChangeState, f"{target}/change_state")
         self._get = node.create_client(GetState, f"{target}/get_state")
 
     def change(self, transition: str, timeout: float = 60.0) -> bool:
-        """Ask for a transition by name; whether it succeeded. Raises TimeoutError if the node does not answer."""
+        """Ask for a transition by name; whether it succeeded. Raises TimeoutError if the node does not answer, or ended."""
         number, goal = TRANSITIONS[transition]
         request = ChangeState.Request()
         request.transition.id = number
@@ -61,8 +70,11 @@ class LifecycleClient:
         raise TimeoutError(f"{self._target} did not answer within {timeout:g} s")
 
     def _send(self, client: Client, request: object, timeout: float) -> Future:
-        if not client.wait_for_service(timeout_sec=timeout):
-            raise TimeoutError(f"{self._target} has no service {client.srv_name} after {timeout:g} s")
+        ready = wait_until(lambda: client.service_is_ready() or not self._alive(), timeout, step=0.05)
+        if not self._alive():
+            raise TimeoutError(f"the process of {self._target} has ended")
+        if not ready:
+            raise TimeoutError(f"{self._target} has no service {client.srv_name} after {timeout:g} s; is the node running?")
         return client.call_async(request)
 
 
@@ -74,3 +86,34 @@ def wait_until(condition: Callable[[], bool], timeout: float, step: float = 0.01
             return False
         time.sleep(step)
     return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Take a lifecycle node through transitions, and print its state.")
+    parser.add_argument("transitions", nargs="*", choices=[*TRANSITIONS, []], metavar="TRANSITION", help=", ".join(TRANSITIONS))
+    parser.add_argument("--node", default="/oxygen", help="full name of the node (default: %(default)s)")
+    options = parser.parse_args()
+    rclpy.init()
+    node = rclpy.create_node("lifecycle_client")
+    threading.Thread(target=_spin, args=(node,), daemon=True).start()
+    try:
+        client = LifecycleClient(node, options.node)
+        failed = [name for name in options.transitions if not client.change(name)]
+        print(f"{options.node} is {client.state()}" + (f"; {', '.join(failed)} failed, its log says why" if failed else ""))
+        return 1 if failed else 0
+    except TimeoutError as error:
+        print(f"lifecycle_client: {error}", file=sys.stderr)
+        return 1
+    finally:
+        rclpy.shutdown()
+
+
+def _spin(node: Node) -> None:
+    try:
+        rclpy.spin(node)
+    except ExternalShutdownException:
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -162,5 +162,6 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
     def _reading(self, done: int, total: int) -> None:
         if self.interrupted.is_set():
             raise Interrupted
-        if line := self._throttle("policy", f"weights: {done} of {total} parameters read"):
+        line = self._throttle("policy", f"weights: {done} of {total} parameters read")
+        if line and done > 1:  # what takes less than a period is not worth a line
             self.get_logger().info(line)
