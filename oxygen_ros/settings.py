@@ -72,14 +72,14 @@ class GripperSettings:
 class LanguageSettings:
     max_requests: int = parameter(8, "Language requests decoded together.", low=1, high=256)
     max_waiting: int = parameter(32, "Language requests that may wait to be decoded; more are rejected.", low=1)
-    max_request_tokens: int = parameter(192, "Room for prompt and answer of one request, in tokens.", low=2)
+    max_request_tokens: int = parameter(192, "Room for prompt and answer of one request, in tokens.", low=2, high=8192)
     max_tokens: int = parameter(64, "Length of an answer in tokens where the request gives none.", low=1, live=True)
     temperature: float = parameter(0.0, "Sampling temperature; 0 is greedy.", low=0.0, live=True)
     steps_per_frame: int = parameter(
         0, "At most so many batched decode steps a frame; 0 leaves it to the deadline.", low=0
     )
     margin: float = parameter(
-        0.005, "Seconds before the next control tick at which decoding stops.", low=0.0, live=True
+        0.005, "Seconds before the next control tick at which decoding stops.", low=0.0, high=100.0, live=True
     )
 
 
@@ -138,10 +138,10 @@ class Settings:
     )
     device: str = parameter("cpu", "Where the network runs, as torch names it: cpu, cuda, cuda:0.")
     dtype: str = parameter("float32", "What the network computes in.", choices=("float32", "bfloat16"))
-    threads: int = parameter(0, "CPU threads of the network; 0 is torch's own choice.", low=0)
+    threads: int = parameter(0, "CPU threads of the network; 0 is torch's own choice.", low=0, high=1024)
     denoise_steps: int = parameter(10, "Euler steps from noise to actions.", low=1, high=1000)
     kv_slots: int = parameter(
-        8, "Frames whose keys and values are kept at once; one of them is the actions' own.", low=2
+        8, "Frames whose keys and values are kept at once; one of them is the actions' own.", low=2, high=4096
     )
     seed: int = parameter(-1, "Seed of the noise that denoising starts from; -1 takes a new one at each start.", low=-1)
     fixed_noise: bool = parameter(
@@ -149,10 +149,10 @@ class Settings:
     )
     joint_trajectory: bool = parameter(False, "Also publish each chunk as ~/joint_trajectory.")
     chunk_deadline: float = parameter(
-        1.0, "QoS deadline in seconds that ~/action_chunk offers; 0 offers none.", low=0.0
+        1.0, "QoS deadline in seconds that ~/action_chunk offers; 0 offers none.", low=0.0, high=1e6
     )
     chunk_lifespan: float = parameter(
-        1.0, "QoS lifespan of a chunk in seconds; a later one is not sent. 0 is unlimited.", low=0.0
+        1.0, "QoS lifespan of a chunk in seconds; a later one is not sent. 0 is unlimited.", low=0.0, high=1e6
     )
     language: LanguageSettings = field(default_factory=LanguageSettings)
 

@@ -17,6 +17,7 @@ ENCODINGS = (*_CHANNELS, "mono16", *_LUMA_FIRST)
 """sensor_msgs/Image encodings that `decode_image` reads."""
 
 _DEPTH = ("16uc1", "16sc1", "32fc1", "64fc1")
+_LARGEST = 40_000_000  # pixels; more than any camera that a robot carries
 _COMPRESSED = ("JPEG", "PNG", "WEBP")
 # What Pillow raises, by file format and place of the damage.
 _DAMAGE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
@@ -78,10 +79,14 @@ def decode_compressed(format: str, data) -> np.ndarray:
         raise InputError(thing, "no data", "a JPEG, PNG or WebP file")
     try:
         with Image.open(io.BytesIO(data), formats=_COMPRESSED) as picture:
+            if picture.width * picture.height > _LARGEST:  # a small file can unpack to more memory than there is
+                raise InputError(thing, f"{picture.width}x{picture.height} pixels", f"at most {_LARGEST} in all")
             picture.load()
             if picture.mode.startswith("I"):
                 return _repeat(_to_8_bit(np.asarray(picture)))
             return np.asarray(picture.convert("RGB"))
+    except InputError:
+        raise
     except _DAMAGE as error:
         reason = "no known signature" if isinstance(error, UnidentifiedImageError) else str(error)
         found = f"{len(data)} bytes that do not decode ({reason})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,8 +28,8 @@ def pair(names: Sequence[str], positions: Sequence[float]) -> dict[str, float]:
         raise InputError("joint state", f"{len(names)} names and {len(positions)} positions", "as many as names")
     paired = dict(zip(names, positions))
     if len(paired) < len(names):
-        twice = sorted({name for name in names if list(names).count(name) > 1})
-        raise InputError("joint state", f"{', '.join(twice)} more than once", "each joint once")
+        twice = sorted(name for name, times in Counter(names).items() if times > 1)
+        raise InputError("joint state", f"{', '.join(twice[:5])}{' and others' if len(twice) > 5 else ''} more than once", "each joint once")
     return paired
 
 

@@ -69,7 +69,9 @@ class RunningRequest:
 
     def sample(self, logits: Tensor) -> int:
         """A token id drawn from logits [vocab_size] at the request's temperature, which must not be 0."""
-        weights = (logits.float().cpu() / self.request.temperature).softmax(-1)
+        logits = logits.float().cpu()
+        # Relative to the best one, so that however small a temperature is greedy, not an overflow.
+        weights = ((logits - logits.max()) / self.request.temperature).softmax(-1)
         return int(torch.multinomial(weights, 1, generator=self._generator))
 
     def say(self, token_id: int) -> Token:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -18,9 +19,6 @@ from ..settings import LanguageSettings
 from . import messages
 
 _LANGUAGE = {Instruction.ASK: Task.ASK, Instruction.REMEMBER: Task.REMEMBER}
-
-
-_IDS = 2**64
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,9 @@ class Instructions:
         self._info(text)
 
     def _id(self, given: int) -> int:
-        """The message's own id, or the next one that nobody used."""
-        assigned = given or (self._last_id + 1) % _IDS or 1
-        self._last_id = max(self._last_id, assigned)
-        return assigned
+        """The message's own id, or the next one after the last that is free. Ids given by others do not move the count."""
+        if given:
+            return given
+        in_use = self._alive | ({self.task.instruction_id} if self.task else set())
+        self._last_id = next(n for n in itertools.count(self._last_id + 1) if n not in in_use)
+        return self._last_id

@@ -108,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
                         help="begin only when these topics have a subscriber (at most 30 s)")
     parser.add_argument("--restamp", action="store_true", help="move header stamps to the present")
     options = parser.parse_args(remove_ros_args(arguments)[1:])
-    if options.rate <= 0:
+    if not 0 < options.rate < float("inf"):
         parser.error(f"--rate is {options.rate}, expected more than 0")
     if options.times < 0:
         parser.error(f"--times is {options.times}, expected 0 or more")

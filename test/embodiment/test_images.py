@@ -148,3 +148,10 @@ def test_rotation_turns_and_does_not_mirror():
     assert np.array_equal(rotate(image, 270), [[b, d], [a, c]])
     with pytest.raises(InputError, match="45"):
         rotate(image, 45)
+
+
+def test_a_small_file_that_unpacks_to_too_much_is_refused_by_its_header():
+    bomb = io.BytesIO()
+    Image.new("1", (13000, 13000)).save(bomb, "PNG")
+    with pytest.raises(InputError, match="13000x13000 pixels"):
+        decode_compressed("png", bomb.getvalue())

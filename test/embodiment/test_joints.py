@@ -60,3 +60,16 @@ def test_a_bad_message_changes_nothing():
     buffer.clear()
     with pytest.raises(InputError, match="no a, b"):
         buffer.state()
+
+
+def test_thousands_of_repeated_names_are_refused_in_one_readable_line():
+    names = [f"x{i}" for i in range(5000)] * 2
+    with pytest.raises(InputError, match="x0, x1, x10, x100, x1000 and others more than once") as error:
+        pair(names, [0.0] * len(names))
+    assert len(str(error.value)) < 700
+
+
+def test_what_others_chose_to_send_cannot_forge_a_line():
+    with pytest.raises(InputError) as error:
+        pair(["a\n[INFO] all is well\x1b[31m"] * 2, [0.0, 0.0])
+    assert str(error.value).isprintable() and r"\n[INFO]" in str(error.value)

@@ -291,3 +291,9 @@ def test_task_of_a_request_comes_back(model, observe):
     engine = engine_for(model)
     engine.submit(ask(1, max_tokens=1, task=Task.REMEMBER))
     assert [o.task for o in engine.frame(observe(1)) if isinstance(o, Token)] == [Task.REMEMBER]
+
+
+def test_however_small_a_temperature_is_greedy(model, observe):
+    engine = engine_for(model)
+    engine.submit(ask(1, temperature=1e-40))
+    assert texts(o for o in engine.frame(observe(4)) if isinstance(o, Token))[1] == alone(model, observe(4), (5, 6, 7), 6)[1]
