@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 from collections.abc import Callable
 
 from rclpy.exceptions import InvalidTopicNameException
 from rclpy.lifecycle import LifecycleNodeMixin, LifecyclePublisher
+from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 
 from ..settings import SettingsError
 from . import qos
 from .throttle import Throttle
+
+_PATIENCE = 1.0  # s
 
 
 class Endpoints:
@@ -43,6 +47,10 @@ class Endpoints:
         return made
 
     def close(self) -> None:
+        """Destroy them all, and return when they are gone."""
+        _between_callbacks(self._node, self._destroy)
+
+    def _destroy(self) -> None:
         for subscription in self.subscriptions:
             self._node.destroy_subscription(subscription)
         for publisher in self.publishers:
@@ -71,3 +79,25 @@ def make(create: Callable, kind: type, topic: str, *arguments, **options):
         raise SettingsError([f"topic '{topic}' is no valid topic name: {str(error).splitlines()[0]}"]) from error
     except (RuntimeError, AttributeError, TypeError, AssertionError) as error:  # whatever rclpy makes of an override
         raise SettingsError([f"qos_overrides of '{topic}' cannot be used: {str(error).splitlines()[0]}"]) from error
+
+
+def _between_callbacks(node: Node, act: Callable[[], None]) -> None:
+    """Run `act` once in the thread of the node's executor, where one spins.
+
+    An executor that gathers what to wait for does not survive it (InvalidHandle) when another thread just then destroys
+    an event handler, and every publisher and subscription has one.
+    """
+    started, done = threading.Lock(), threading.Event()
+
+    def once() -> None:
+        if started.acquire(blocking=False):
+            try:
+                act()
+            finally:
+                done.set()
+
+    if node.executor is not None:
+        node.executor.create_task(once)
+        done.wait(_PATIENCE)
+    once()  # nobody spins, or is too busy to
+    done.wait()

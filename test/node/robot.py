@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import random
@@ -9,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
+from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import Log
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
@@ -38,18 +41,26 @@ CAMERAS = ("cam_high", "cam_left_wrist", "cam_right_wrist")
 JOINTS = "joint_states"
 TOPIC = {**{name: f"{name}/image_raw/compressed" for name in CAMERAS}, JOINTS: JOINTS}
 SETTINGS = {
-    "policy": str(POLICY), "robot": "aloha", "cameras": list(CAMERAS), "control_rate": 10.0, "fixed_noise": True, "seed": 7,
+    "policy": str(POLICY), "robot": "aloha", "cameras": list(CAMERAS), "control_rate": 5.0, "fixed_noise": True, "seed": 7,
     "language.temperature": 0.0, "threads": 1,  # other processes on the machine stall a second one
     **{f"camera.{name}.transport": "compressed" for name in CAMERAS},
 }
 PATIENCE = 20.0  # s; for what takes a moment on an idle machine
-_FIRST_DOMAIN = random.Random(os.getpid()).randint(0, 99)
-_domains = itertools.count()
+_claims: list = []
 
 
 def next_domain() -> int:
-    """A DDS domain of its own for each file of tests."""
-    return 1 + (_FIRST_DOMAIN + next(_domains)) % 100
+    """A DDS domain that no other test on this machine uses until this process ends."""
+    for number in random.sample(range(1, 102), 101):  # higher ones need ports that Linux hands out itself
+        claim = open(Path(tempfile.gettempdir(), f"oxygen_ros_test_domain_{number}"), "w")
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return number
+    raise RuntimeError("no DDS domain is free")
 
 
 def recorded(topic: str, count: int) -> list[bytes]:
@@ -62,8 +73,7 @@ def stamped(serialized: bytes, stamp_ns: int) -> bytes:
 
 
 def nanoseconds(time_message) -> int:
-    seconds = getattr(time_message, "sec")
-    return seconds * 10**9 + time_message.nanosec
+    return time_message.sec * 10**9 + time_message.nanosec
 
 
 class Heard:
@@ -103,12 +113,12 @@ class Heard:
 class Robot:
     """One participant on one domain. node: full name of the node that it listens to."""
 
-    def __init__(self, domain: int, node: str = "/oxygen", topics: dict[str, str] = TOPIC, instruction: str = "/instruction"
-                 ) -> None:
+    def __init__(self, domain: int, node: str = "/oxygen", topics: dict[str, str] = TOPIC, instruction: str = "/instruction",
+                 name: str = "robot") -> None:
         self.domain, self.target, self.heard = domain, node, Heard()
         self.context = Context()
         rclpy.init(context=self.context, domain_id=domain)
-        self.node = rclpy.create_node("robot", context=self.context)
+        self.node = rclpy.create_node(name, context=self.context)
         self.executor = SingleThreadedExecutor(context=self.context)
         self.executor.add_node(self.node)
         best, reliable = ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE
@@ -128,6 +138,7 @@ class Robot:
         listen(DiagnosticArray, "/diagnostics", heard.diagnostics.append, 10)
         listen(Log, "/rosout", heard.log.append, latched)
         self.lifecycle = LifecycleClient(self.node, node)
+        self._change = self.node.create_client(ChangeState, f"{node}/change_state")
         self.messages = {name: recorded(TOPIC[name], 12) for name in topics}
         self.reset()
         self._pumping = threading.Event()
@@ -209,6 +220,13 @@ class Robot:
             self.tell(instruction)
             with self.running():
                 self.wait_for_chunks()
+
+    def begin(self, transition: int):
+        """Ask for a transition by its number; returns the future of the answer."""
+        request = ChangeState.Request()
+        request.transition.id = transition
+        assert self._change.wait_for_service(timeout_sec=PATIENCE)
+        return self._change.call_async(request)
 
     def call(self, kind: type, service: str, request, timeout: float = PATIENCE):
         client = self.node.create_client(kind, f"{self.target}/{service}")

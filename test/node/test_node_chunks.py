@@ -99,13 +99,12 @@ def test_rate_and_sequence(robot):
         first = robot.wait_for_chunks()[0]
         chunks = [first, *robot.wait_for_chunks(20)]
     numbers = [chunk.sequence for chunk in chunks]
+    # Ticks that a busy machine misses have no number.
     assert all(b > a for a, b in zip(numbers, numbers[1:]))
     published = [nanoseconds(c.header.stamp) + nanoseconds(c.latency) for c in chunks]
-    # Ticks that a busy machine misses are counted in `sequence` too: the pace is that of the ticks.
-    ticks = numbers[-1] - numbers[0]
-    seconds = (published[-1] - published[0]) / 1e9
-    assert seconds / ticks > 0.09
-    assert len(chunks) / seconds < 12
+    misses = robot.heard.stats[-1].deadline_misses - robot.heard.stats[0].deadline_misses
+    ticks = numbers[-1] - numbers[0] + misses
+    assert 0.16 < (published[-1] - published[0]) / 1e9 / ticks < 0.24
 
 
 def test_stamp_is_the_newest_picture_or_a_newer_joint_state(robot):
@@ -147,7 +146,7 @@ def test_instruction_id_tells_which_one_is_obeyed(robot):
         robot.tell("lift the cube", id=77)
         robot.wait_for(lambda: robot.heard.chunks and robot.heard.chunks[-1].instruction_id == 77, "chunks of 77")
         robot.tell("transfer the cube")
-        robot.wait_for(lambda: robot.heard.chunks[-1].instruction_id == 78, "the next free id")
+        robot.wait_for(lambda: robot.heard.chunks[-1].instruction_id not in (0, 77), "an id of the node's own")
         robot.tell("transfer the cube", id=5)
         robot.wait_for(lambda: robot.heard.chunks[-1].instruction_id == 5, "chunks of 5")
         robot.tell(task=Instruction.CANCEL, id=5)

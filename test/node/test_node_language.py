@@ -5,7 +5,7 @@ import pytest
 from rcl_interfaces.msg import Log
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import serialize_message
-from robot import POLICY, InProcess, Robot, nanoseconds, next_domain
+from robot import POLICY, InProcess, Robot, nanoseconds, next_domain, node_process
 
 from oxygen_ros.embodiment.tokenizer import Tokenizer
 from oxygen_ros.msg import Instruction, LanguageToken
@@ -166,13 +166,13 @@ def test_each_publisher_is_heard_once(robot, profile):
     assert not robot.heard.said("81")
 
 
-def test_latched_publisher_of_before_is_heard():
+def test_latched_publisher_of_before_is_heard(tmp_path):
     domain = next_domain()
     robot = Robot(domain)
     publisher = robot.node.create_publisher(Instruction, "instruction", LATCHED)
     publisher.publish(Instruction(id=9, text="transfer the cube"))
     publisher.publish(Instruction(id=10, text="why?", task=Instruction.ASK, max_tokens=4))
-    node = InProcess(domain)
+    node = node_process(domain, tmp_path / "log")
     try:
         robot.bring_up(instruction=None)
         with robot.running():

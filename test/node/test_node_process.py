@@ -1,0 +1,211 @@
+"""The node as a process: what it says of bad settings, and how it ends when it is told to."""
+
+import signal
+import time
+
+import pytest
+from diagnostic_msgs.msg import DiagnosticStatus
+from lifecycle_msgs.msg import State, Transition
+from lifecycle_msgs.srv import GetState
+from rcl_interfaces.srv import SetParameters
+from rclpy.parameter import Parameter
+from robot import POLICY, Robot, next_domain, node_process
+
+from oxygen_ros.msg import Instruction, LanguageToken
+
+
+ERROR = DiagnosticStatus.ERROR
+
+
+@pytest.fixture
+def domain():
+    return next_domain()
+
+
+@pytest.fixture
+def robot(domain):
+    robot = Robot(domain)
+    yield robot
+    robot.close()
+
+
+def set_parameter(robot: Robot, name: str, value) -> None:
+    kind = Parameter.Type.NOT_SET if value is None else None
+    parameter = Parameter(name, kind, value).to_parameter_msg()
+    result = robot.call(SetParameters, "set_parameters", SetParameters.Request(parameters=[parameter])).results[0]
+    assert result.successful, result.reason
+
+
+def folder_without_weights(tmp_path):
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    for name in ("config.json", "norm_stats.json", "tokenizer.model"):
+        (folder / name).write_bytes((POLICY / name).read_bytes())
+    return folder
+
+
+def broken_weights(tmp_path):
+    folder = folder_without_weights(tmp_path)
+    (folder / "model.safetensors").write_bytes((POLICY / "model.safetensors").read_bytes()[:1_000_000])
+    return folder
+
+
+BAD_FILE = {
+    "control_rate": ("fast", 5.0, ["'fast'", "expected a number"]),
+    "language.max_tokens": (0, 8, ["is 0", "expected at least 1"]),
+    "contorl_rate": (10.0, None, ["not known", "did you mean control_rate"]),
+    "camera.cam_low.max_age": (1.0, None, ["none of the cameras", "cam_high"]),
+}
+
+
+@pytest.fixture(scope="module")
+def unconfigured(tmp_path_factory):
+    """A node that was started on a file with four mistakes, and its operator."""
+    domain = next_domain()
+    wrong = {name: value for name, (value, _, _) in BAD_FILE.items()}
+    node, robot = node_process(domain, tmp_path_factory.mktemp("unconfigured") / "log", settings=wrong), Robot(domain)
+    yield robot, node
+    robot.close()
+    node.close()
+
+
+def errors_of(node, since: int = 0) -> list[str]:
+    return [line for line in node.log.splitlines()[since:] if "ERROR" in line]
+
+
+def test_mistakes_in_the_file_are_all_named_and_can_be_mended(unconfigured):
+    robot, node = unconfigured
+    assert not robot.lifecycle.change("configure")
+    assert robot.lifecycle.state() == "unconfigured"
+    errors = errors_of(node)
+    assert len(errors) == len(BAD_FILE), node.log
+    for name, (_, _, said) in BAD_FILE.items():
+        assert sum(all(part in line for part in (f"parameter {name} ", *said)) for line in errors) == 1, errors
+    robot.wait_for(lambda: robot.heard.reported("engine", "configure failed", "contorl_rate", level=ERROR), "a status")
+    for name, (_, right, _) in BAD_FILE.items():
+        set_parameter(robot, name, right)
+    assert robot.lifecycle.change("configure"), node.log
+    assert robot.lifecycle.change("cleanup")
+    assert "Traceback" not in node.log, node.log
+
+
+@pytest.mark.parametrize("name, wrong, right, said", [
+    ("policy", lambda folder: "/nowhere/at/all", str(POLICY), ["/nowhere/at/all"]),
+    ("policy", folder_without_weights, str(POLICY), ["/policy"]),
+    ("policy", broken_weights, str(POLICY), ["model.safetensors"]),
+    ("policy", lambda folder: "", str(POLICY), ["policy is empty", "/oxygen"]),
+    ("camera.cam_high.topic", lambda folder: "not a topic!", "/cam", ["'not a topic!'", "no valid topic name"]),
+], ids=["no folder", "no weights", "cut weights", "no policy", "topic name"])
+def test_configure_fails_in_one_line_and_can_be_tried_again(unconfigured, tmp_path, name, wrong, right, said):
+    robot, node = unconfigured
+    lines = len(node.log.splitlines())
+    threads = thread_count(node)
+    set_parameter(robot, name, str(wrong(tmp_path)))
+    assert not robot.lifecycle.change("configure")
+    assert robot.lifecycle.state() == "unconfigured"
+    errors = errors_of(node, lines)
+    assert len(errors) == 1 and all(part in errors[0] for part in said), node.log
+    robot.wait_for(lambda: robot.heard.reported("engine", "configure failed", said[0], level=ERROR), "a status")
+    # Nothing is left of what had been made before it failed.
+    assert not robot.node.count_publishers("/oxygen/action_chunk")
+    assert thread_count(node) <= threads
+    set_parameter(robot, name, right)
+    assert robot.lifecycle.change("configure"), node.log
+    assert robot.lifecycle.change("cleanup")
+    assert "Traceback" not in node.log, node.log
+
+
+def thread_count(node) -> int:
+    with open(f"/proc/{node.child.pid}/status") as status:
+        return int(next(line for line in status if line.startswith("Threads")).split()[1])
+
+
+UNREADABLE = {
+    "/nowhere.yaml": ["--params-file", "/nowhere.yaml"],
+    "cameras": ["-p", "cameras:=[a, 1]"],
+    "nonsense": ["-r", "nonsense"],
+    "banana": ["-p", "qos_overrides./diagnostics.publisher.reliability:=banana"],
+}
+
+
+def test_unreadable_ros_arguments_are_one_line(tmp_path):
+    domain = next_domain()
+    nodes = {said: node_process(domain, tmp_path / str(i), *UNREADABLE[said]) for i, said in enumerate(UNREADABLE)}
+    try:
+        for said, node in nodes.items():
+            assert node.wait() == 1, node.log
+            lines = [line for line in node.log.splitlines() if line.startswith("oxygen-node: ")]
+            assert len(lines) == 1 and said in lines[0], node.log
+            assert "Traceback" not in node.log, node.log
+    finally:
+        for node in nodes.values():
+            node.close()
+
+
+def end(node, number: int, times: int = 1) -> float:
+    """Send the signal; returns how long the process took to be gone."""
+    began = time.monotonic()
+    for _ in range(times):
+        node.signal(number)
+        time.sleep(0.1 if times > 1 else 0)
+    assert node.wait() == 0, node.log
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("moment, number", [
+    ("importing", signal.SIGTERM), ("unconfigured", signal.SIGINT), ("loading", signal.SIGINT), ("loading", signal.SIGTERM),
+    ("idle", signal.SIGTERM), ("inference", signal.SIGTERM), ("inference", signal.SIGINT), ("twice", signal.SIGINT),
+    ("twice", signal.SIGTERM),
+])
+def test_signal_ends_it_cleanly(domain, tmp_path, moment, number):
+    settings = {"language.steps_per_frame": 2}
+    node, robot = node_process(domain, tmp_path / "log", settings=settings), None
+    try:
+        if moment == "importing":
+            while not masked(node.child.pid):
+                time.sleep(0.01)
+        else:
+            robot = Robot(domain)
+            robot.wait_for(lambda: robot.heard.diagnostics, "the node")
+        if moment == "loading":
+            robot.begin(Transition.TRANSITION_CONFIGURE)
+            robot.wait_for(lambda: "computing in" in node.log, "the load")
+        if moment in ("idle", "inference", "twice"):
+            robot.bring_up("transfer the cube" if moment != "idle" else None)
+        if moment in ("inference", "twice"):
+            with robot.running():
+                robot.tell("tell me everything", Instruction.ASK, id=5, max_tokens=150)
+                robot.wait_for(lambda: robot.heard.text(5), "the beginning of an answer")
+                took = end(node, number, 2 if moment == "twice" else 1)
+            robot.wait_for(lambda: robot.heard.last(5), "the end of the answer")
+            assert robot.heard.last(5).finish_reason == LanguageToken.CANCELLED
+        else:
+            took = end(node, number)
+        assert took < (15.0 if moment == "importing" else 6.0)  # on an idle machine 2 s; tests may have company
+        assert "Traceback" not in node.log and "Exception" not in node.log, node.log
+    finally:
+        node.close()
+        if robot:
+            robot.close()
+
+
+def masked(pid: int) -> bool:
+    """Whether the process blocks SIGINT, as it does before its long imports."""
+    with open(f"/proc/{pid}/status") as status:
+        line = next(line for line in status if line.startswith("SigBlk"))
+    return bool(int(line.split()[1], 16) & 1 << (signal.SIGINT - 1))
+
+
+def test_shutdown_by_service_then_signal(domain, robot, tmp_path):
+    node = node_process(domain, tmp_path / "log")
+    try:
+        assert robot.lifecycle.change("configure")
+        future = robot.begin(Transition.TRANSITION_INACTIVE_SHUTDOWN)
+        robot.wait_for(future.done, "the answer")
+        assert future.result().success
+        answer = robot.call(GetState, "get_state", GetState.Request())
+        assert answer.current_state.id == State.PRIMARY_STATE_FINALIZED
+        end(node, signal.SIGINT)
+        assert "Traceback" not in node.log, node.log
+    finally:
+        node.close()
