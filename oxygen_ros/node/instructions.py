@@ -19,6 +19,7 @@ from ..settings import LanguageSettings
 from . import messages
 
 _LANGUAGE = {Instruction.ASK: Task.ASK, Instruction.REMEMBER: Task.REMEMBER}
+_LARGEST_COUNTED = 2**63
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,10 @@ class Instructions:
         self._info(text)
 
     def _id(self, given: int) -> int:
-        """The message's own id, or the next one after the last that is free. Ids given by others do not move the count."""
+        """The message's own id, or the next one after the last that is free."""
         if given:
+            # Beyond this the count would soon run out of 64 bits: such an id stands alone.
+            self._last_id = max(self._last_id, given) if given < _LARGEST_COUNTED else self._last_id
             return given
         in_use = self._alive | ({self.task.instruction_id} if self.task else set())
         self._last_id = next(n for n in itertools.count(self._last_id + 1) if n not in in_use)
