@@ -247,13 +247,16 @@ class Robot:
 
 
 class InProcess:
-    """The node in this process, spun by a thread of its own, so that a test can look inside or slow it down."""
+    """The node in this process, spun by a thread of its own, so that a test can look inside or slow it down.
 
-    def __init__(self, domain: int, settings: dict | None = None, **options) -> None:
+    name: one that no other node of this process ever has, because rcl gives a second one no way to /rosout.
+    """
+
+    def __init__(self, domain: int, name: str, settings: dict | None = None) -> None:
         self.context = Context()
         rclpy.init(context=self.context, domain_id=domain)
         overrides = [Parameter(name, value=value) for name, value in {**SETTINGS, **(settings or {})}.items()]
-        self.node = OxygenNode(context=self.context, parameter_overrides=overrides, **options)
+        self.node = OxygenNode(name, context=self.context, parameter_overrides=overrides)
         self.executor = SingleThreadedExecutor(context=self.context)
         self.executor.add_node(self.node)
         self.thread = threading.Thread(target=self.executor.spin)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from rcl_interfaces.msg import Log
 from rclpy.serialization import deserialize_message
-from robot import CAMERAS, JOINTS, SETTINGS, InProcess, Robot, nanoseconds, next_domain, stamped
+from robot import CAMERAS, JOINTS, SETTINGS, Robot, nanoseconds, next_domain, node_process, stamped
 from sensor_msgs.msg import CompressedImage, JointState
 from trajectory_msgs.msg import JointTrajectory
 
@@ -26,18 +26,18 @@ def policy():
 
 
 @pytest.fixture(scope="module")
-def active():
+def active(tmp_path_factory):
     domain = next_domain()
-    robot, node = Robot(domain), InProcess(domain, {"joint_trajectory": True})
+    robot, node = Robot(domain), node_process(domain, tmp_path_factory.mktemp("chunks") / "log", settings={"joint_trajectory": True})
     robot.bring_up("transfer the cube")
-    yield robot, node
+    yield robot
     robot.close()
     node.close()
 
 
 @pytest.fixture
 def robot(active):
-    robot, _ = active
+    robot = active
     robot.reset()
     robot.tell("transfer the cube")
     robot.wait_for(lambda: robot.heard.said("transfer the cube", level=Log.INFO), "the instruction heard")
@@ -170,9 +170,7 @@ def test_each_part_of_the_observation_changes_the_chunk(robot):
         assert np.abs(chunk_of(robot, 0) - base).max() > 1e-5
 
 
-def test_trajectory_skips_what_is_past(active):
-    robot, _ = active
-    robot.reset()
+def test_trajectory_skips_what_is_past(robot):
     heard = []
     subscription = robot.node.create_subscription(JointTrajectory, "/oxygen/joint_trajectory", heard.append, 10)
     with robot.running():

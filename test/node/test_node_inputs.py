@@ -22,7 +22,7 @@ class RawWrist(Robot):
     """The right wrist camera sends sensor_msgs/Image, upside down and with padded rows."""
 
     def __init__(self, domain: int) -> None:
-        super().__init__(domain)
+        super().__init__(domain, "/watched")
         self.node.destroy_publisher(self.sensors["cam_right_wrist"])
         self.sensors["cam_right_wrist"] = self.node.create_publisher(Image, WRIST, 5)
         pictures = [deserialize_message(data, CompressedImage) for data in self.messages["cam_right_wrist"]]
@@ -45,7 +45,7 @@ SETTINGS_OF_WRIST = {"camera.cam_right_wrist.transport": "raw", "camera.cam_righ
 @pytest.fixture(scope="module")
 def active():
     domain = next_domain()
-    robot, node = RawWrist(domain), InProcess(domain, SETTINGS_OF_WRIST)
+    robot, node = RawWrist(domain), InProcess(domain, "watched", SETTINGS_OF_WRIST)
     robot.bring_up()
     yield robot, node
     robot.close()

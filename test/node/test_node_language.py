@@ -5,7 +5,7 @@ import pytest
 from rcl_interfaces.msg import Log
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import serialize_message
-from robot import POLICY, InProcess, Robot, nanoseconds, next_domain, node_process
+from robot import POLICY, Robot, nanoseconds, next_domain, node_process
 
 from oxygen_ros.embodiment.tokenizer import Tokenizer
 from oxygen_ros.msg import Instruction, LanguageToken
@@ -15,21 +15,20 @@ FINISHED = (LanguageToken.END_OF_TEXT, LanguageToken.LENGTH)
 
 
 @pytest.fixture(scope="module")
-def active():
+def active(tmp_path_factory):
     domain = next_domain()
-    robot = Robot(domain)
     # Slow enough for a request to be caught while it is being answered.
-    node = InProcess(domain, {"language.steps_per_frame": 4, "language.max_waiting": 2, "language.max_requests": 2,
-                              "language.temperature": 0.7})
+    robot, node = Robot(domain), node_process(domain, tmp_path_factory.mktemp("language") / "log", settings={
+        "language.steps_per_frame": 2, "language.max_waiting": 2, "language.max_requests": 2, "language.temperature": 0.7})
     robot.bring_up()
-    yield robot, node
+    yield robot
     robot.close()
     node.close()
 
 
 @pytest.fixture
 def robot(active):
-    robot, _ = active
+    robot = active
     robot.reset()
     with robot.running():
         robot.wait_for_chunks(2)
@@ -139,7 +138,7 @@ def test_ids_that_the_node_assigns(robot):
     assert 0 not in {t.request_id for t in robot.heard.tokens}
 
 
-def test_caption_is_kept_for_those_who_come_later(active, robot):
+def test_caption_is_kept_for_those_who_come_later(robot):
     robot.tell("", Instruction.REMEMBER, id=71, max_tokens=12)
     robot.wait_for(lambda: robot.heard.memory, "the caption")
     caption = robot.heard.memory[-1]
@@ -218,11 +217,11 @@ def test_unknown_task_and_bytes_of_another_type(robot):
     robot.tell("x", task=77, id=1)
     robot.wait_for(lambda: robot.heard.said("instruction 1 refused: task is 77", "expected ACT 0"), "the refusal")
     robot.instruction.publish(b"\x00\x01\x00\x00\xff\xff")
-    robot.wait_for(lambda: robot.heard.said("6 bytes that do not deserialise", "oxygen_ros/msg/Instruction"), "the refusal")
+    robot.wait_for(lambda: robot.heard.said("bytes that do not deserialise", "oxygen_ros/msg/Instruction"), "the refusal")
     robot.wait_for_chunks(2)
 
 
-def test_language_runs_on_while_no_observation_can_be_used(active, robot):
+def test_language_runs_on_while_no_observation_can_be_used(robot):
     robot.tell("tell me everything", Instruction.ASK, id=111, max_tokens=60)
     robot.wait_for(lambda: tokens_of(robot, 111), "the beginning of an answer")
     robot.off = set(robot.sensors)

@@ -24,7 +24,7 @@ FINISHED = (LanguageToken.END_OF_TEXT, LanguageToken.LENGTH)
 @pytest.fixture(scope="module")
 def made():
     domain = next_domain()
-    robot, node = Robot(domain), InProcess(domain)
+    robot, node = Robot(domain, "/slowed"), InProcess(domain, "slowed")
     assert robot.lifecycle.change("configure"), robot.heard.lines()
     yield robot, node
     robot.close()
@@ -69,8 +69,8 @@ def test_two_rounds_leave_nothing_behind(active):
         assert robot.lifecycle.change("cleanup")
         assert robot.lifecycle.state() == "unconfigured"
         assert network() is None  # freed now, not when Python next collects
-        robot.wait_for(lambda: not robot.node.count_publishers("/oxygen/action_chunk"), "the topics gone")
-        assert not [i for i in robot.node.get_subscriptions_info_by_topic("/joint_states") if i.node_name == "oxygen"]
+        robot.wait_for(lambda: not robot.node.count_publishers("/slowed/action_chunk"), "the topics gone")
+        assert not [i for i in robot.node.get_subscriptions_info_by_topic("/joint_states") if i.node_name == "slowed"]
         threads.append(threading.active_count())
         robot.wait_for(lambda: robot.heard.reported("engine", "not configured", level=DiagnosticStatus.OK), "a status")
         robot.reset()
