@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ QUESTIONS = ((101, 2.0, "where is the red cube?"), (102, 2.15, "what is the robo
 """request id, seconds after the instruction, text; the first is still being answered when the second comes"""
 ANSWER_TOKENS = 96
 NODE = "/oxygen"
+_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 class DemoError(Exception):
@@ -60,9 +62,9 @@ class Heard:
 class Listener(Node):
     """Subscribes to everything the node says and to the recorded commands, and sends instructions."""
 
-    def __init__(self) -> None:
+    def __init__(self, heard: Heard) -> None:
         super().__init__("oxygen_demo")
-        self.heard = Heard()
+        self.heard = heard
         self._instructions = self.create_publisher(Instruction, "instruction", qos.INSTRUCTION_LATCHED)
         self.create_subscription(ActionChunk, f"{NODE}/action_chunk", self._chunk, qos.action_chunk(0.0, 0.0))
         self.create_subscription(LanguageToken, f"{NODE}/language_tokens", self._token, qos.LANGUAGE_TOKENS)
@@ -175,9 +177,9 @@ def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
 
 
 @contextmanager
-def _listening() -> Iterator[Listener]:
+def _listening(heard: Heard) -> Iterator[Listener]:
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    listener, executor = Listener(), SingleThreadedExecutor()
+    listener, executor = Listener(heard), SingleThreadedExecutor()
     executor.add_node(listener)
     thread = threading.Thread(target=executor.spin, daemon=True)
     thread.start()
@@ -190,10 +192,10 @@ def _listening() -> Iterator[Listener]:
         rclpy.shutdown()
 
 
-def run(config: Path, bag_path: Path, out: Path, times: int) -> dict:
+def run(config: Path, bag_path: Path, out: Path, times: int, heard: Heard) -> None:
     """Play the bag to a node in another process and listen. Raises DemoError, BagError or SettingsError."""
     settings, bag = from_yaml(config), open_bag(bag_path)
-    topics = [f"/{settings.topic_of(name)}" for name in settings.cameras]
+    topics = ["/" + settings.topic_of(name).removeprefix("/") for name in settings.cameras]
     missing = [topic for topic in topics if topic not in bag.topics]
     if missing:
         raise DemoError(f"{bag.path} has no {', '.join(missing)}, which {config} names; it has {', '.join(bag.topics)}")
@@ -201,7 +203,7 @@ def run(config: Path, bag_path: Path, out: Path, times: int) -> dict:
     node_command = [*module, "oxygen_ros.node.main", "--ros-args", "--params-file", str(config)]
     play_command = [*module, "oxygen_ros.replay.player", str(bag.path), "--restamp", "--times", str(times),
                     "--exclude", "/instruction", "--wait", *topics]
-    with _process(node_command, out / "node.log") as node, _listening() as listener:
+    with _process(node_command, out / "node.log") as node, _listening(heard) as listener:
         lifecycle = LifecycleClient(listener, NODE, alive=lambda: node.poll() is None)
         for transition in ("configure", "activate"):
             print(f"{transition} {NODE} ...", flush=True)
@@ -217,8 +219,7 @@ def run(config: Path, bag_path: Path, out: Path, times: int) -> dict:
                 raise DemoError(f"the node hears no cameras or joints: {_last_error(out / 'player.log')}")
             _converse(listener, node, player)
         lifecycle.change("deactivate")
-        wait_until(lambda: bool(listener.heard.weights), timeout=3.0)
-        return summarize(listener.heard)
+        wait_until(lambda: bool(heard.weights), timeout=3.0)
 
 
 def _converse(listener: Listener, node: subprocess.Popen, player: subprocess.Popen) -> None:
@@ -248,7 +249,7 @@ def _show(elapsed: float, heard: Heard) -> None:
     texts = "  ".join(f"{i}: {_printable(text)}" for i, text in sorted(heard.texts.items()))
     line = f"{elapsed:5.1f} s  {recent:3d} chunks/s  slack {slack}  {len(heard.tokens):4d} tokens  {texts}"
     if sys.stdout.isatty():
-        print("\r\033[K" + line[: os.get_terminal_size().columns - 1], end="", flush=True)
+        print("\r\033[K" + line[: shutil.get_terminal_size().columns - 1], end="", flush=True)
     else:
         print(line, flush=True)
 
@@ -259,6 +260,13 @@ def _printable(text: str, width: int = 28) -> str:
     return flat if len(flat) <= width else "..." + flat[-width:]
 
 
+def _interrupt(number: int, frame: object) -> None:
+    """Ctrl-C or SIGTERM: from then on our children are being ended, which a second one must not stop."""
+    for again in _STOP:
+        signal.signal(again, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def _last_error(log: Path) -> str:
     lines = [line for line in log.read_text().splitlines() if line.strip()]
     errors = [line for line in lines if "ERROR" in line] or lines[-1:]
@@ -267,8 +275,8 @@ def _last_error(log: Path) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="oxygen-demo", description="Play the sample bag to the node over DDS, give it a task and two questions, and "
-        "listen: chunks, tokens, timing. Writes summary.json and the children's logs to --out.",
+        prog="oxygen-demo", description="Play the sample bag to the node over DDS, give it a task and two questions, "
+        "and listen: chunks, tokens, timing. Writes summary.json and the children's logs to --out.",
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder to write to (default: %(default)s)")
     parser.add_argument("--config", type=Path, default=resolve("package://oxygen_ros/config/aloha.yaml"),
@@ -280,15 +288,23 @@ def main(arguments: list[str] | None = None) -> int:
     # A demo neither hears nor moves the robots of the network it happens to run on.
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 101)))
-    options.out.mkdir(parents=True, exist_ok=True)
+    for number in _STOP:
+        signal.signal(number, _interrupt)
+    heard = Heard()
     try:
-        summary = run(options.config, options.bag, options.out, options.times)
+        options.out.mkdir(parents=True, exist_ok=True)
+        run(options.config, options.bag, options.out, options.times, heard)
     except (DemoError, BagError, SettingsError, TimeoutError) as error:
         print(f"oxygen-demo: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"oxygen-demo: --out {options.out}: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
-        print("\noxygen-demo: interrupted; nothing is written", file=sys.stderr)
+        print("\noxygen-demo: interrupted; no summary.json is written, this is what came until then", file=sys.stderr)
+        print(table(summarize(heard)))
         return 130
+    summary = summarize(heard)
     file = options.out / "summary.json"
     file.write_text(json.dumps(summary, indent=2) + "\n")
     print(table(summary))

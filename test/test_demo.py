@@ -56,16 +56,20 @@ def test_the_main_job(tmp_path):
     assert "question 101" in done.stdout and "chunks/s" in done.stdout
 
 
-def test_ctrl_c_ends_it_and_its_children(tmp_path):
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM, signal.SIGINT]], ids=["Ctrl-C", "twice"])
+def test_signal_ends_it_and_its_children(tmp_path, numbers):
     process = subprocess.Popen(
         [*DEMO, "--out", tmp_path], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     end = time.monotonic() + 60
     while not (tmp_path / "player.log").is_file() and time.monotonic() < end:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(0.2)  # two signals sent at once may arrive as one
+    stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
+    assert "chunks_received" in stdout and not (tmp_path / "summary.json").exists()
     assert "interrupted" in stderr and "Traceback" not in stderr
     assert str(tmp_path) not in subprocess.run(["ps", "-ax", "-o", "args"], capture_output=True, text=True).stdout
 

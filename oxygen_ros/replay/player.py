@@ -13,15 +13,17 @@ from collections.abc import Collection
 
 import rclpy
 import yaml
+from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
-from rclpy.utilities import remove_ros_args
 
+from ..ros_arguments import RosArgumentsError, without_ros_arguments
 from .bag import Bag, BagError, Topic, open_bag
 
 _PATIENCE = 30.0  # s
+_ACKNOWLEDGED = 2.0  # s
 
 
 class Player:
@@ -30,7 +32,8 @@ class Player:
     restamp moves header stamps to the present, so that a recording of long ago is fresh to whoever judges ages.
     """
 
-    def __init__(self, node: Node, bag: Bag, *, exclude: Collection[str] = (), rate: float = 1.0, restamp: bool = False) -> None:
+    def __init__(self, node: Node, bag: Bag, *, exclude: Collection[str] = (), rate: float = 1.0, restamp: bool = False
+                 ) -> None:
         self._bag, self._rate, self._node = bag, rate, node
         self._publishers: dict[str, Publisher] = {}
         self._stamped: set[str] = set()
@@ -59,6 +62,13 @@ class Player:
             count += 1
         return count
 
+    def finish(self, timeout: float) -> None:
+        """Return when reliable subscribers have everything, or after `timeout` seconds: a publisher that goes takes
+        along what it has not delivered."""
+        end = time.monotonic() + timeout
+        for publisher in self._publishers.values():
+            publisher.wait_for_all_acked(Duration(seconds=max(0.0, end - time.monotonic())))
+
     def unheard(self, topics: Collection[str]) -> list[str]:
         """Those of the topics that nobody listens to."""
         return [t for t in topics if t in self._publishers and self._publishers[t].get_subscription_count() == 0]
@@ -75,8 +85,11 @@ def _message_type(topic: Topic) -> type | None:
 def _offered(topic: Topic) -> QoSProfile:
     """The publisher's own QoS where the bag tells it, else reliable: every subscriber matches that."""
     profile = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-    offers = yaml.safe_load(topic.offered_qos) if topic.offered_qos else None
-    if offers:
+    try:
+        offers = yaml.safe_load(topic.offered_qos)
+    except yaml.YAMLError:
+        offers = None
+    if isinstance(offers, list) and offers and isinstance(offers[0], dict):
         offer = offers[0]
         profile.depth = max(1, int(offer.get("depth", 10)))
         if str(offer.get("reliability")) in ("best_effort", "2"):
@@ -88,6 +101,8 @@ def _offered(topic: Topic) -> QoSProfile:
 
 def _moved(data: bytes, shift_ns: int) -> bytes:
     """A serialised message that begins with a header, its stamp moved (CDR: int32 s, uint32 ns after 4 bytes)."""
+    if len(data) < 12:
+        return data
     form = "<iI" if data[1] & 1 else ">iI"
     seconds, nanoseconds = struct.unpack_from(form, data, 4)
     stamp = seconds * 1_000_000_000 + nanoseconds + shift_ns
@@ -97,17 +112,22 @@ def _moved(data: bytes, shift_ns: int) -> bytes:
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv if arguments is None else ["oxygen-play", *arguments]
     parser = argparse.ArgumentParser(
-        prog="oxygen-play", description="Publish the topics of an MCAP recording in real time. Remaps and namespaces come "
-        "after --ros-args, as for any ROS 2 node.",
+        prog="oxygen-play", description="Publish the topics of an MCAP recording in real time. Remaps and namespaces "
+        "come after --ros-args, as for any ROS 2 node.",
     )
     parser.add_argument("bag", help="MCAP file")
     parser.add_argument("--rate", type=float, default=1.0, help="times real time (default: %(default)s)")
-    parser.add_argument("--times", type=int, metavar="N", default=1, help="how often to play it; 0 is for ever (default: %(default)s)")
+    parser.add_argument("--times", type=int, metavar="N", default=1,
+                        help="how often to play it; 0 is for ever (default: %(default)s)")
     parser.add_argument("--exclude", nargs="*", default=[], metavar="TOPIC", help="topics to leave out")
     parser.add_argument("--wait", nargs="*", default=[], metavar="TOPIC",
                         help="begin only when these topics have a subscriber (at most 30 s)")
     parser.add_argument("--restamp", action="store_true", help="move header stamps to the present")
-    options = parser.parse_args(remove_ros_args(arguments)[1:])
+    try:
+        options = parser.parse_args(without_ros_arguments(arguments)[1:])
+    except RosArgumentsError as error:
+        print(f"oxygen-play: {error}", file=sys.stderr)
+        return 1
     if not 0 < options.rate < float("inf"):
         parser.error(f"--rate is {options.rate}, expected more than 0")
     if options.times < 0:
@@ -116,6 +136,10 @@ def main(arguments: list[str] | None = None) -> int:
         bag = open_bag(options.bag)
     except BagError as error:
         print(f"oxygen-play: {error}", file=sys.stderr)
+        return 1
+    strangers = [topic for topic in options.wait if topic not in bag.topics]
+    if strangers:
+        print(f"oxygen-play: {bag.path} has no {', '.join(strangers)}; it has {', '.join(bag.topics)}", file=sys.stderr)
         return 1
 
     stop = threading.Event()
@@ -135,6 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
         while not stop.is_set() and (not options.times or played < options.times):
             player.play(stop)
             played += 1
+        player.finish(_ACKNOWLEDGED)
     except BagError as error:
         print(f"oxygen-play: {error}", file=sys.stderr)
         return 1

@@ -60,7 +60,8 @@ def ear():
 
 
 def play(*arguments: str, **options) -> subprocess.CompletedProcess:
-    return subprocess.run([*PLAY, *map(str, arguments)], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, **options)
+    command = [*PLAY, *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, **options)
 
 
 def test_every_message_as_it_was_recorded(ear):
@@ -102,6 +103,8 @@ def test_ctrl_c_ends_it(ear):
     ([__file__], "is not a readable MCAP file"),
     ([BAG, "--rate", "0"], "--rate is 0.0, expected more than 0"),
     ([BAG, "--times", "-1"], "--times is -1, expected 0 or more"),
+    ([BAG, "--wait", "/nowhere"], "has no /nowhere; it has /"),
+    ([BAG, "--ros-args", "--params-file", "/nowhere.yaml"], "/nowhere.yaml"),
 ])
 def test_what_cannot_be_played_is_one_line(arguments, said):
     done = play(*arguments)
