@@ -65,7 +65,8 @@ class Frames:
 
     def __init__(self, policy: Policy, settings: Callable[[], Settings], inputs: Inputs, instructions: Instructions,
                  publishers: Publishers, *, say: Callable[[outputs.Token], None], now: Callable[[], Now],
-                 misses: Callable[[], int], warn: Callable[[str, str], None], error: Callable[[str, str], None]) -> None:
+                 misses: Callable[[], int], warn: Callable[[str, str], None], error: Callable[[str, str], None]
+                 ) -> None:
         self.health = Health()
         self._policy, self._settings, self._inputs, self._instructions = policy, settings, inputs, instructions
         self._publishers = publishers
@@ -149,8 +150,8 @@ class Frames:
         latency = (now_ns - output.stamp_ns) / 1e9
         if lifespan and latency > lifespan:
             self.health.late_chunks += 1
-            self._warn("action_chunk", f"chunk not sent: {latency:.2f} s after what it was computed from, chunk_lifespan is "
-                       f"{lifespan:g} s")
+            self._warn("action_chunk", f"chunk not sent: {latency:.2f} s after what it was computed from, "
+                       f"chunk_lifespan is {lifespan:g} s")
             return
         length_ns = round(len(actions) * robot.step_dt * 1e9)
         start_ns = self._motion.start_ns(seen.task.run, output.stamp_ns, now_ns, length_ns)
