@@ -87,7 +87,7 @@ class Diagnostics:
         if session is None:
             level = DiagnosticStatus.ERROR if node.last_failure else DiagnosticStatus.OK
             return self._status("engine", level, [node.last_failure or "not configured"], {})
-        health, policy, stats, task = session.frames.health, session.policy, session.frames.health.stats, session.instructions.task
+        health, policy, task = session.frames.health, session.policy, session.instructions.task
         values: dict[str, object] = {
             "policy": policy.folder,
             "weights": "trained" if policy.trained else "random",
@@ -101,7 +101,7 @@ class Diagnostics:
             "deadline misses": session.loop.misses,
             "chunks too late to send": health.late_chunks,
         }
-        if stats is not None:
+        if (stats := health.stats) is not None:
             values |= {
                 "frame (s)": f"{stats.total:.4f}",
                 "slack (s)": f"{stats.slack:.4f}",
@@ -121,4 +121,5 @@ class Diagnostics:
             return self._status("engine", DiagnosticStatus.ERROR, texts, values)
         if refused and session.last_refusal:
             return self._status("engine", DiagnosticStatus.WARN, [session.last_refusal], values)
-        return self._status("engine", DiagnosticStatus.OK, ["active" if node.active else "configured, not active"], values)
+        fine = "active" if node.active else "configured, not active"
+        return self._status("engine", DiagnosticStatus.OK, [fine], values)

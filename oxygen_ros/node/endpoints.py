@@ -35,8 +35,8 @@ class Endpoints:
         self.publishers.append(made)
         return made
 
-    def subscription(self, kind: type, topic: str, callback: Callable, profile: QoSProfile, *, entity: str | None = None,
-                     **options) -> Subscription:
+    def subscription(self, kind: type, topic: str, callback: Callable, profile: QoSProfile, *,
+                     entity: str | None = None, **options) -> Subscription:
         """A subscription to serialised messages; its name after remaps is `topic_name`.
 
         entity: tells two subscriptions to one topic apart in `qos_overrides`. Raises SettingsError.

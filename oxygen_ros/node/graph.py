@@ -16,7 +16,8 @@ def twins(node: Node) -> list[str]:
     same = [f"{space.rstrip('/')}/{own}" for own, space in node.get_node_names_and_namespaces()].count(name)
     if same < 2:
         return []
-    return [f"{same} nodes are named {name}, and each answers the others' services; start them with -r __node:= or __ns:="]
+    return [f"{same} nodes are named {name}, and each answers the others' services; "
+            "start them with -r __node:= or -r __ns:="]
 
 
 def deaf(node: Node, subscriptions: Iterable[Subscription]) -> list[str]:

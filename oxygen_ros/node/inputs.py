@@ -97,8 +97,8 @@ class Source:
         self.received += 1
         self._heard = now
         self._unstamped = None if stamp_ns else Reason(
-            self.topic, f"stamp is 0, {now.ros_ns / 1e9:.0f} s before this node's clock, so the time of receipt counts; "
-            "let the driver stamp its messages")
+            self.topic, f"stamp is 0, {now.ros_ns / 1e9:.0f} s before this node's clock, so the time of receipt "
+            "counts; let the driver stamp its messages")
         return stamp_ns or now.ros_ns
 
     def _refuse(self, text: str) -> None:
@@ -124,7 +124,9 @@ class Source:
             text = f"messages come, but {self._standstill()} for {age:.2f} s, the limit is {self.max_age:g} s"
         else:
             text = f"the last good message came {waited:.2f} s ago, the limit is {self.max_age:g} s"
-        raise NotReady([Reason(self.topic, f"{text}; newer ones are refused: {self.problem.text}" if self.problem else text)])
+        if self.problem:
+            text += f"; newer ones are refused: {self.problem.text}"
+        raise NotReady([Reason(self.topic, text)])
 
 
 class CameraInput(Source):

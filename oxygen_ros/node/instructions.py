@@ -115,7 +115,9 @@ class Instructions:
             self._alive.add(request_id)
         except (InputError, RequestError) as error:
             self._complain(f"{task.value} request {request_id} rejected: {error}")
-            self._reject(Token(request_id, task, 0, -1, 0, last=True, finish_reason=FinishReason.REJECTED, detail=str(error)))
+            self._reject(Token(
+                request_id, task, 0, -1, 0, last=True, finish_reason=FinishReason.REJECTED, detail=str(error),
+            ))
 
     def _cancel(self, instruction_id: int) -> None:
         if self.task is not None and self.task.instruction_id == instruction_id:

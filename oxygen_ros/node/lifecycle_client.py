@@ -44,7 +44,10 @@ class LifecycleClient:
         self._get = node.create_client(GetState, f"{target}/get_state")
 
     def change(self, transition: str, timeout: float = 60.0) -> bool:
-        """Ask for a transition by name; whether it succeeded. Raises TimeoutError if the node does not answer, or ended."""
+        """Ask for a transition by name; whether it succeeded.
+
+        Raises TimeoutError if the node does not answer, or has ended.
+        """
         number, goal = TRANSITIONS[transition]
         request = ChangeState.Request()
         request.transition.id = number
@@ -74,7 +77,7 @@ class LifecycleClient:
         if not self._alive():
             raise TimeoutError(f"the process of {self._target} has ended")
         if not ready:
-            raise TimeoutError(f"{self._target} has no service {client.srv_name} after {timeout:g} s; is the node running?")
+            raise TimeoutError(f"{self._target} has no service {client.srv_name} after {timeout:g} s; is it running?")
         return client.call_async(request)
 
 
@@ -90,7 +93,8 @@ def wait_until(condition: Callable[[], bool], timeout: float, step: float = 0.01
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Take a lifecycle node through transitions, and print its state.")
-    parser.add_argument("transitions", nargs="*", choices=[*TRANSITIONS, []], metavar="TRANSITION", help=", ".join(TRANSITIONS))
+    parser.add_argument("transitions", nargs="*", choices=[*TRANSITIONS, []], metavar="TRANSITION",
+                        help=", ".join(TRANSITIONS))
     parser.add_argument("--node", default="/oxygen", help="full name of the node (default: %(default)s)")
     options = parser.parse_args()
     rclpy.init()
@@ -99,11 +103,14 @@ def main() -> int:
     try:
         client = LifecycleClient(node, options.node)
         failed = [name for name in options.transitions if not client.change(name)]
-        print(f"{options.node} is {client.state()}" + (f"; {', '.join(failed)} failed, its log says why" if failed else ""))
+        remark = f"; {', '.join(failed)} failed, its log says why" if failed else ""
+        print(f"{options.node} is {client.state()}{remark}")
         return 1 if failed else 0
     except TimeoutError as error:
         print(f"lifecycle_client: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     finally:
         rclpy.shutdown()
 

@@ -33,8 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         argparse.ArgumentParser(
             prog="oxygen-node",
-            description="The lifecycle node oxygen: cameras, joints and instructions in, action chunks and language out. "
-            "Parameters, remaps and names come as for any ROS 2 node: --ros-args --params-file FILE -r __ns:=/left ...",
+            description="The lifecycle node oxygen: cameras, joints and instructions in, action chunks and language "
+            "out. Parameters, remaps and names come as for any ROS 2 node: --ros-args --params-file FILE ...",
         ).parse_args(without_ros_arguments(arguments)[1:])
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
         node = OxygenNode()

@@ -54,7 +54,9 @@ def pixels(serialized: bytes, transport: str) -> np.ndarray:
     message = _deserialized(serialized, CAMERA_TYPES[transport])
     if transport == "compressed":
         return decode_compressed(message.format, message.data)
-    return decode_image(message.encoding, message.height, message.width, message.step, message.data, bool(message.is_bigendian))
+    return decode_image(
+        message.encoding, message.height, message.width, message.step, message.data, bool(message.is_bigendian)
+    )
 
 
 def joint_state(serialized: bytes) -> tuple[Sequence[str], Sequence[float]]:

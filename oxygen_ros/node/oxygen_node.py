@@ -112,7 +112,9 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
         settings = self.settings_parameters.read()
         if not settings.policy:
             name = self.get_fully_qualified_name()
-            raise SettingsError([f"parameter policy is empty: give {name} a parameter file whose top key is {name} or /**"])
+            raise SettingsError([
+                f"parameter policy is empty: give {name} a parameter file whose top key is {name} or /**"
+            ])
         self.session = Session(self, settings, self._reading)
         self.settings_parameters.lock(True)
         self.last_failure = ""

@@ -81,7 +81,8 @@ class Parameters:
     def _values(self) -> dict[str, Any]:
         parameters = self._node.get_parameters_by_prefix("")
         return {
-            name: _from_ros(parameter.value) for name, parameter in parameters.items() if name.split(".")[0] not in _ROS_OWN
+            name: _from_ros(parameter.value) for name, parameter in parameters.items()
+            if name.split(".")[0] not in _ROS_OWN
         }
 
     def _judge(self, changes: Sequence[Parameter]) -> SetParametersResult:

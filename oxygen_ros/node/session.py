@@ -106,7 +106,8 @@ class Session:
 
     def _camera(self, name: str) -> CameraInput:
         given = self.settings.camera[name]
-        return CameraInput(self.settings.topic_of(name), lambda data: messages.pixels(data, given.transport), given.max_age)
+        topic = self.settings.topic_of(name)
+        return CameraInput(topic, lambda data: messages.pixels(data, given.transport), given.max_age)
 
     def _subscribe(self) -> None:
         subscribe = self._endpoints.subscription

@@ -41,7 +41,8 @@ CAMERAS = ("cam_high", "cam_left_wrist", "cam_right_wrist")
 JOINTS = "joint_states"
 TOPIC = {**{name: f"{name}/image_raw/compressed" for name in CAMERAS}, JOINTS: JOINTS}
 SETTINGS = {
-    "policy": str(POLICY), "robot": "aloha", "cameras": list(CAMERAS), "control_rate": 5.0, "fixed_noise": True, "seed": 7,
+    "policy": str(POLICY), "robot": "aloha", "cameras": list(CAMERAS), "control_rate": 5.0,
+    "fixed_noise": True, "seed": 7,
     "language.temperature": 0.0, "threads": 1,  # other processes on the machine stall a second one
     **{f"camera.{name}.transport": "compressed" for name in CAMERAS},
 }
@@ -113,8 +114,8 @@ class Heard:
 class Robot:
     """One participant on one domain. node: full name of the node that it listens to."""
 
-    def __init__(self, domain: int, node: str = "/oxygen", topics: dict[str, str] = TOPIC, instruction: str = "/instruction",
-                 name: str = "robot") -> None:
+    def __init__(self, domain: int, node: str = "/oxygen", topics: dict[str, str] = TOPIC,
+                 instruction: str = "/instruction", name: str = "robot") -> None:
         self.domain, self.target, self.heard = domain, node, Heard()
         self.context = Context()
         rclpy.init(context=self.context, domain_id=domain)

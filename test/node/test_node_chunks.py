@@ -28,7 +28,8 @@ def policy():
 @pytest.fixture(scope="module")
 def active(tmp_path_factory):
     domain = next_domain()
-    robot, node = Robot(domain), node_process(domain, tmp_path_factory.mktemp("chunks") / "log", settings={"joint_trajectory": True})
+    robot, log = Robot(domain), tmp_path_factory.mktemp("chunks") / "log"
+    node = node_process(domain, log, settings={"joint_trajectory": True})
     robot.bring_up("transfer the cube")
     yield robot
     robot.close()

@@ -69,7 +69,8 @@ def test_qos_of_what_is_heard(active, topic):
     ours = [i for i in active.node.get_subscriptions_info_by_topic(topic) if i.node_name == "oxygen"]
     kind, profiles = HEARD[topic]
     assert {i.topic_type for i in ours} == {kind}
-    assert {(i.qos_profile.reliability, i.qos_profile.durability, i.qos_profile.deadline.nanoseconds) for i in ours} == profiles
+    seen = [i.qos_profile for i in ours]
+    assert {(profile.reliability, profile.durability, profile.deadline.nanoseconds) for profile in seen} == profiles
 
 
 def test_depths(active):
@@ -81,8 +82,8 @@ def test_depths(active):
 
 def test_camera_that_the_override_cannot_hear_is_named(active):
     active.wait_for(lambda: active.heard.reported(
-        "inputs", "/cam_left_wrist/image_raw/compressed: not heard from /robot, which publishes with best_effort, volatile, "
-        "this node asks for reliable, volatile", level=WARN), "a status")
+        "inputs", "/cam_left_wrist/image_raw/compressed: not heard from /robot, which publishes with best_effort, "
+        "volatile, this node asks for reliable, volatile", level=WARN), "a status")
     assert not active.heard.reported("inputs", "/cam_high/image_raw/compressed: not heard")
 
 
@@ -95,8 +96,8 @@ def test_publisher_of_another_type_and_second_joint_publisher_are_named(active):
             "inputs", "/cam_high/image_raw/compressed: not heard from /other, which publishes sensor_msgs/msg/Image",
             "expected sensor_msgs/msg/CompressedImage", level=WARN), "the type mismatch")
         active.wait_for(lambda: active.heard.said("/cam_high/image_raw/compressed", "sensor_msgs/msg/Image"), "a line")
-        active.wait_for(lambda: active.heard.reported("inputs", "/joint_states: 2 publishers, /other and /robot", level=WARN),
-                        "the rivals")
+        active.wait_for(lambda: active.heard.reported(
+            "inputs", "/joint_states: 2 publishers, /other and /robot", level=WARN), "the rivals")
     finally:
         other.close()
     active.heard.diagnostics.clear()
@@ -106,7 +107,8 @@ def test_publisher_of_another_type_and_second_joint_publisher_are_named(active):
 def test_second_node_of_the_same_name_warns(active, tmp_path):
     twin = node_process(active.domain, tmp_path / "log")
     try:
-        active.wait_for(lambda: active.heard.reported("inputs", "2 nodes are named /oxygen", "__node:=", level=WARN), "a status")
+        active.wait_for(lambda: active.heard.reported("inputs", "2 nodes are named /oxygen", "__node:=", level=WARN),
+                        "a status")
         active.wait_for(lambda: "2 nodes are named /oxygen" in twin.log, "a line of the second one")
     finally:
         twin.close()
@@ -138,7 +140,8 @@ def test_shipped_config_under_another_name(tmp_path, arguments, name, topics):
         robot.bring_up()
         chunk = robot.heard.chunks[-1]
         assert len(chunk.names) == 14
-        robot.wait_for(lambda: any(len(s.values) > 9 for a in robot.heard.diagnostics[-1:] for s in a.status), "diagnostics")
+        robot.wait_for(lambda: any(len(s.values) > 9 for a in robot.heard.diagnostics[-1:] for s in a.status),
+                       "diagnostics")
         statuses = [s for array in robot.heard.diagnostics for s in array.status]
         assert {s.name for s in statuses} == {f"{name}: inputs", f"{name}: engine"}
         assert {s.hardware_id for s in statuses} == {name}

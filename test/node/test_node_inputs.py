@@ -33,7 +33,8 @@ class RawWrist(Robot):
 def image(pixels: np.ndarray, padding: int = 0, **fields) -> Image:
     height, width, _ = pixels.shape
     rows = np.pad(pixels.reshape(height, width * 3), ((0, 0), (0, padding)), constant_values=255)
-    message = Image(encoding="rgb8", height=height, width=width, step=rows.shape[1], data=array.array("B", rows.tobytes()))
+    data = array.array("B", rows.tobytes())
+    message = Image(encoding="rgb8", height=height, width=width, step=rows.shape[1], data=data)
     for name, value in fields.items():
         setattr(message, name, value)
     return message
@@ -139,8 +140,8 @@ BAD = {
     "random bytes": ("cam_high", jpeg(bytes(range(256))), HIGH, "256 bytes that do not decode", "a whole JPEG"),
     "empty JPEG": ("cam_high", jpeg(b""), HIGH, "no data", "a JPEG"),
     "depth transport": ("cam_high", jpeg(b"x", "16UC1; compressedDepth"), HIGH, "depth format", "a colour picture"),
-    "not a message": ("cam_high", lambda stamp: stamped(b"\0\1\0\0" + b"\xff" * 20, stamp), HIGH, "24 bytes that do not",
-                      "sensor_msgs/msg/CompressedImage"),
+    "not a message": ("cam_high", lambda stamp: stamped(b"\0\1\0\0" + b"\xff" * 20, stamp), HIGH,
+                      "24 bytes that do not", "sensor_msgs/msg/CompressedImage"),
     "NaN": (JOINTS, joints(not_a_number), "/joint_states", "left_forearm_roll = nan", "finite numbers"),
     "lengths": (JOINTS, joints(fewer_positions), "/joint_states", "14 names and 12 positions", "as many as names"),
 }
@@ -161,7 +162,8 @@ def test_bad_message_is_refused_by_name(robot, name, make, topic, found, expecte
     assert len(lines) == 1, lines
     robot.instead = {}
     good_from = robot.now()
-    robot.wait_for(lambda: robot.heard.chunks and nanoseconds(robot.heard.chunks[-1].header.stamp) > good_from, "a new chunk")
+    robot.wait_for(lambda: robot.heard.chunks and nanoseconds(robot.heard.chunks[-1].header.stamp) > good_from,
+                   "a new chunk")
     robot.heard.diagnostics.clear()
     robot.wait_for(lambda: robot.heard.reported("inputs", "all inputs are used"), "a good status")
 
@@ -185,12 +187,14 @@ def test_one_bad_picture_in_three_does_no_harm(robot):
 def test_missing_joint_is_named_from_the_start(active, robot):
     _, node = active
     robot.instead = {JOINTS: joints(no_elbow)}
-    robot.wait_for(lambda: robot.heard.said("no chunk: /joint_states: messages come, but none with left_elbow"), "the joint")
+    robot.wait_for(lambda: robot.heard.said("no chunk: /joint_states: messages come, but none with left_elbow"),
+                   "the joint")
     assert robot.lifecycle.change("deactivate")
     robot.heard.log.clear()
     node.node.session._throttle._said.clear()
     assert robot.lifecycle.change("activate")
-    robot.wait_for(lambda: robot.heard.said("/joint_states", "found no left_elbow, expected all of left_waist"), "its name")
+    robot.wait_for(lambda: robot.heard.said("/joint_states", "found no left_elbow, expected all of left_waist"),
+                   "its name")
 
 
 def test_arm_by_arm_is_one_robot(robot):
@@ -213,20 +217,23 @@ def test_arm_by_arm_is_one_robot(robot):
 def test_silent_sensor_stops_chunks_and_is_named(robot, name, topic):
     robot.off = {name}
     stopped = robot.now()
-    robot.wait_for(lambda: robot.heard.said(f"no chunk: {topic}: the last good message came", "the limit is 0.5 s"), "a line")
+    robot.wait_for(lambda: robot.heard.said(f"no chunk: {topic}: the last good message came", "the limit is 0.5 s"),
+                   "a line")
     robot.wait_for(lambda: robot.heard.reported("inputs", topic, "the limit is 0.5 s", level=WARN), "a status")
     assert all(nanoseconds(c.start) < stopped + 10**9 for c in robot.heard.chunks)
     count = robot.heard.stats[-1].stale_inputs
     robot.wait_for(lambda: robot.heard.stats[-1].stale_inputs > count + 2, "the count to grow")
     robot.off = set()
     resumed = robot.now()
-    robot.wait_for(lambda: nanoseconds(robot.heard.chunks[-1].header.stamp) > resumed, "chunks again, without a transition")
+    robot.wait_for(lambda: nanoseconds(robot.heard.chunks[-1].header.stamp) > resumed,
+                   "chunks again, without a transition")
 
 
 def test_same_stamp_again_is_not_fresh(robot):
     frozen = stamped(robot.messages["cam_high"][0], robot.now())
     robot.instead = {"cam_high": lambda stamp: frozen}
-    robot.wait_for(lambda: robot.heard.said(f"no chunk: {HIGH}: messages come, but their stamp has not changed"), "a line")
+    robot.wait_for(lambda: robot.heard.said(f"no chunk: {HIGH}: messages come, but their stamp has not changed"),
+                   "a line")
     robot.wait_for(lambda: robot.heard.reported("inputs", HIGH, "stamp has not changed", level=WARN), "a status")
 
 

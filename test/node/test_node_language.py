@@ -19,7 +19,8 @@ def active(tmp_path_factory):
     domain = next_domain()
     # Slow enough for a request to be caught while it is being answered.
     robot, node = Robot(domain), node_process(domain, tmp_path_factory.mktemp("language") / "log", settings={
-        "language.steps_per_frame": 2, "language.max_waiting": 2, "language.max_requests": 2, "language.temperature": 0.7})
+        "language.steps_per_frame": 2, "language.max_waiting": 2, "language.max_requests": 2,
+        "language.temperature": 0.7})
     robot.bring_up()
     yield robot
     robot.close()
@@ -33,7 +34,8 @@ def robot(active):
     with robot.running():
         robot.wait_for_chunks(2)
         yield robot
-        robot.wait_for(lambda: robot.heard.stats[-1].active_requests + robot.heard.stats[-1].waiting_requests == 0, "the end")
+        robot.wait_for(lambda: not robot.heard.stats[-1].active_requests + robot.heard.stats[-1].waiting_requests,
+                       "the end")
     assert not robot.heard.said("frame", level=Log.ERROR), robot.heard.lines()
 
 
@@ -209,7 +211,8 @@ def test_blank_instruction_leaves_the_one_before(robot, text):
     robot.wait_for(lambda: robot.heard.chunks[-1].instruction_id == 101, "chunks of 101")
     robot.heard.diagnostics.clear()
     robot.tell(text, id=102)
-    robot.wait_for(lambda: robot.heard.reported("engine", "instruction refused", "blank", "what the robot should do"), "WARN")
+    robot.wait_for(lambda: robot.heard.reported("engine", "instruction refused", "blank", "what the robot should do"),
+                   "WARN")
     assert robot.wait_for_chunks()[-1].instruction_id == 101
 
 
@@ -217,7 +220,8 @@ def test_unknown_task_and_bytes_of_another_type(robot):
     robot.tell("x", task=77, id=1)
     robot.wait_for(lambda: robot.heard.said("instruction 1 refused: task is 77", "expected ACT 0"), "the refusal")
     robot.instruction.publish(b"\x00\x01\x00\x00\xff\xff")
-    robot.wait_for(lambda: robot.heard.said("bytes that do not deserialise", "oxygen_ros/msg/Instruction"), "the refusal")
+    robot.wait_for(lambda: robot.heard.said("bytes that do not deserialise", "oxygen_ros/msg/Instruction"),
+                   "the refusal")
     robot.wait_for_chunks(2)
 
 

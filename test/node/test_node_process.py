@@ -10,12 +10,13 @@ from lifecycle_msgs.srv import GetState
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from robot import POLICY, Robot, next_domain, node_process
+from rosgraph_msgs.msg import Clock
 
 from oxygen_ros.msg import Instruction, LanguageToken
 from oxygen_ros.node.lifecycle_client import wait_until
 
 
-ERROR = DiagnosticStatus.ERROR
+ERROR, WARN = DiagnosticStatus.ERROR, DiagnosticStatus.WARN
 
 
 @pytest.fixture
@@ -209,6 +210,24 @@ def test_shutdown_by_service_then_signal(domain, robot, tmp_path):
         answer = robot.call(GetState, "get_state", GetState.Request())
         assert answer.current_state.id == State.PRIMARY_STATE_FINALIZED
         end(node, signal.SIGINT)
+        assert "Traceback" not in node.log, node.log
+    finally:
+        node.close()
+
+
+def test_simulated_time_that_nobody_tells_is_waited_for_aloud(domain, robot, tmp_path):
+    """F41: the timer of frames stands still with the clock, diagnostics do not."""
+    node = node_process(domain, tmp_path / "log", settings={"use_sim_time": True})
+    try:
+        robot.bring_up(None)
+        robot.wait_for(lambda: robot.heard.reported("inputs", "waiting for /clock: use_sim_time is true", level=WARN),
+                       "a status")
+        clock = robot.node.create_publisher(Clock, "/clock", 10)
+        time_told = Clock()
+        time_told.clock.sec = 50
+        robot.wait_for(lambda: clock.publish(time_told) or robot.heard.reported("inputs", "/clock stands still"),
+                       "a status")
+        end(node, signal.SIGTERM)
         assert "Traceback" not in node.log, node.log
     finally:
         node.close()
