@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from sensor_msgs.msg import JointState
 from .msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from .node import qos
 from .node.lifecycle_client import LifecycleClient, wait_until
+from .node.spinner import Spinner
 from .policy import resolve
 from .replay.bag import BagError, open_bag
 from .settings import SettingsError, from_yaml
@@ -181,13 +181,11 @@ def _listening(heard: Heard) -> Iterator[Listener]:
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     listener, executor = Listener(heard), SingleThreadedExecutor()
     executor.add_node(listener)
-    thread = threading.Thread(target=executor.spin, daemon=True)
-    thread.start()
+    spinner = Spinner(executor)
     try:
         yield listener
     finally:
-        executor.shutdown()
-        thread.join()
+        spinner.stop()
         listener.destroy_node()
         rclpy.shutdown()
 
@@ -217,18 +215,19 @@ def run(config: Path, bag_path: Path, out: Path, times: int, heard: Heard) -> No
             ready = wait_until(lambda: listener.heard.inputs_seen or player.poll() is not None, timeout=40.0)
             if not ready or player.poll() is not None:
                 raise DemoError(f"the node hears no cameras or joints: {_last_error(out / 'player.log')}")
-            _converse(listener, node, player)
-        lifecycle.change("deactivate")
+            _converse(listener, node, player, round(times * bag.duration * 1e9))
+            # Before the player goes, which takes a while: silence after the end is nothing that the node missed.
+            lifecycle.change("deactivate")
         wait_until(lambda: bool(heard.weights), timeout=3.0)
 
 
-def _converse(listener: Listener, node: subprocess.Popen, player: subprocess.Popen) -> None:
-    """Give the task, ask the questions, and show what comes until the recording ends."""
+def _converse(listener: Listener, node: subprocess.Popen, player: subprocess.Popen, length_ns: int) -> None:
+    """Give the task, ask the questions, and show what comes until the recording of `length_ns` ends."""
     listener.tell(Instruction.ACT, TASK)
     print(f'instruction: "{TASK}"', flush=True)
     started, open_questions, heard = time.monotonic(), list(QUESTIONS), listener.heard
     shown = 0.0
-    while player.poll() is None:
+    while player.poll() is None and not (heard.commands and time.time_ns() > heard.commands[0][0] + length_ns):
         if node.poll() is not None:
             raise DemoError(f"the node ended by itself with {node.returncode}")
         elapsed = time.monotonic() - started

@@ -6,8 +6,8 @@ The node, the replay and the benchmark all start from here, so they run the same
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from .embodiment.robot import Robot
 from .embodiment.tokenizer import Tokenizer
 from .engine.engine import Engine, EngineSettings
 from .engine.observation import Observation
+from .engine.outputs import Actions
 from .fitting import fit
 from .settings import Settings, SettingsError
 
@@ -42,6 +43,16 @@ class Policy:
     def robot_actions(self, actions: torch.Tensor, seen: ModelInput) -> np.ndarray:
         """Normalised actions [H, A] -> robot units [H, action_dim], float32."""
         return self.pipeline.act(actions.numpy(), seen.state)
+
+    def rehearse(self, cameras: Collection[str]) -> None:
+        """Make one frame from blank pictures, in the thread that will make the real ones: what is done for the first time
+        is slow. Draws no noise, so that a seed gives the same chunks with and without it."""
+        seen = self.pipeline.rehearse(cameras)
+        config = self.engine.model.config
+        noise = torch.zeros(config.action_horizon, config.action_dim)
+        for output in self.engine.frame(replace(self.observation(seen, stamp_ns=0), noise=noise)):
+            if isinstance(output, Actions):
+                self.robot_actions(output.actions, seen)
 
 
 def load_policy(

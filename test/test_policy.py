@@ -410,3 +410,19 @@ def test_the_robot_that_the_policy_names():
     log = []
     policy = load_policy(read({"policy": str(DEFAULT), "cameras": ["cam_high"]}), log.append)
     assert policy.robot.name == "aloha" and "warning: the weights are random" in "\n".join(log)
+
+
+def test_a_rehearsal_changes_nothing_that_comes_after():
+    """The first real chunk is the same with and without it, and it leaves no request and no slot behind."""
+
+    def first_chunk(rehearsed):
+        policy = load_policy(read({"policy": str(DEFAULT), "cameras": ["cam_high"], "seed": 3}))
+        if rehearsed:
+            policy.rehearse(["cam_high"])
+        state = policy.robot.to_robot_state(np.zeros(14))
+        seen = policy.pipeline.observe({"cam_high": np.full((48, 64, 3), 90, np.uint8)}, state, "transfer the cube")
+        actions, stats = policy.engine.frame(policy.observation(seen, 5))
+        assert stats.slots_used == 0 and seen.cameras == ["cam_high"]
+        return actions.actions
+
+    assert torch.equal(first_chunk(True), first_chunk(False))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+from PIL import Image
 
 from .errors import InputError
-from .images import rotate
+from .images import decode_compressed, rotate
 from .letterbox import resize_with_pad, resize_with_pad_lerobot
 from .normalization import Normalizer, Statistics
 from .prompt import clean_text
@@ -101,9 +103,24 @@ class Pipeline:
         if not np.isfinite(model_state).all():
             bad = [name for name, value in zip(self.robot.joints, model_state) if not np.isfinite(value)]
             raise InputError("state", f"no finite {', '.join(bad)}", "finite numbers")
+        return self._assemble(images, model_state, task, self.robot.range_warnings(state))
+
+    def rehearse(self, cameras: Collection[str]) -> ModelInput:
+        """Model input of blank JPEG pictures of these cameras and a state in the midst of the statistics.
+
+        Whoever computes once from it has loaded and cached what the first real frame would otherwise wait for.
+        """
+        file = io.BytesIO()
+        Image.new("RGB", (640, 480)).save(file, "JPEG")
+        blank = decode_compressed("jpeg", file.getvalue())
+        model_state = self._state.unnormalize(np.zeros(self.robot.state_dim))
+        return self._assemble({name: blank for name in cameras}, model_state, "rehearse", [])
+
+    def _assemble(self, images: Mapping[str, np.ndarray], model_state: np.ndarray, task: str, warnings: list[str]
+                  ) -> ModelInput:
         pixels, cameras = self._pixels(images)
         tokens, shortened = self._writer.write(task, self._written(model_state))
-        warnings = self.robot.range_warnings(state) + ([shortened] if shortened else [])
+        warnings = warnings + ([shortened] if shortened else [])
         return ModelInput(pixels, cameras, np.array(tokens, np.int64), model_state, warnings)
 
     def act(self, model_actions: np.ndarray, model_state: np.ndarray) -> np.ndarray:

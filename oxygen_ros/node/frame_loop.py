@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 
@@ -27,9 +28,18 @@ class FrameLoop:
         self._work = work
         self._wanted = threading.Condition()
         self._tick: Tick | None = None
+        self._errand: tuple[Callable[[], None], Future[None]] | None = None
         self._started = self._busy = self._closed = False
         self._thread = threading.Thread(target=self._run, name="frames", daemon=True)
         self._thread.start()
+
+    def run(self, errand: Callable[[], None]) -> None:
+        """Do something else once in the loop's thread, between frames; return when it is done. Raises what it raises."""
+        done: Future[None] = Future()
+        with self._wanted:
+            self._errand = (errand, done)
+            self._wanted.notify_all()
+        done.result()
 
     def start(self) -> None:
         with self._wanted:
@@ -61,9 +71,13 @@ class FrameLoop:
     def _run(self) -> None:
         while True:
             with self._wanted:
-                self._wanted.wait_for(lambda: self._closed or self._tick is not None)
+                self._wanted.wait_for(lambda: self._closed or self._errand or self._tick is not None)
                 if self._closed:
                     return
+                if errand := self._errand:
+                    self._errand = None
+                    _run_errand(*errand)
+                    continue
                 tick, self._tick, self._busy = self._tick, None, True
             try:
                 self._work(tick)
@@ -73,3 +87,10 @@ class FrameLoop:
                 with self._wanted:
                     self._busy = False
                     self._wanted.notify_all()
+
+
+def _run_errand(errand: Callable[[], None], done: Future[None]) -> None:
+    try:
+        done.set_result(errand())
+    except BaseException as error:
+        done.set_exception(error)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 import time
 from collections.abc import Callable
 
@@ -15,9 +14,11 @@ import rclpy
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rclpy.client import Client
-from rclpy.executors import ExternalShutdownException
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.task import Future
+
+from .spinner import Spinner
 
 TRANSITIONS = {
     "configure": (Transition.TRANSITION_CONFIGURE, "inactive"),
@@ -99,7 +100,9 @@ def main() -> int:
     options = parser.parse_args()
     rclpy.init()
     node = rclpy.create_node("lifecycle_client")
-    threading.Thread(target=_spin, args=(node,), daemon=True).start()
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    spinner = Spinner(executor)
     try:
         client = LifecycleClient(node, options.node)
         failed = [name for name in options.transitions if not client.change(name)]
@@ -112,14 +115,8 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     finally:
+        spinner.stop()
         rclpy.shutdown()
-
-
-def _spin(node: Node) -> None:
-    try:
-        rclpy.spin(node)
-    except ExternalShutdownException:
-        pass
 
 
 if __name__ == "__main__":

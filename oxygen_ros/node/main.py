@@ -7,10 +7,6 @@ import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rclpy.executors import Executor
 
 _STOP = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = 10.0  # s; a frame or a weight file in flight takes less, a hung device may take for ever
@@ -28,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     from ..ros_arguments import RosArgumentsError, without_ros_arguments
     from ..settings import SettingsError
     from .oxygen_node import OxygenNode
+    from .spinner import Spinner
 
     arguments = sys.argv if arguments is None else ["oxygen-node", *arguments]
     try:
@@ -43,26 +40,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    spinning = threading.Thread(target=_spin, args=(executor,), name="executor", daemon=True)
-    spinning.start()
+    spinner = Spinner(executor, failed=lambda: os.kill(os.getpid(), signal.SIGTERM))
 
     signal.sigwait(_STOP)
     _give_up_after(_PATIENCE)
     node.interrupted.set()
     node.shut_down()
-    executor.shutdown()
-    spinning.join()
+    spinner.stop()
     node.destroy_node()
     rclpy.shutdown()
     return 0
-
-
-def _spin(executor: Executor) -> None:
-    try:
-        executor.spin()
-    except Exception:
-        os.kill(os.getpid(), signal.SIGTERM)
-        raise
 
 
 def _give_up_after(seconds: float) -> None:

@@ -38,13 +38,15 @@ class Session:
         self.activated = 0.0  # time.monotonic
         self._timer = None
         self._endpoints = Endpoints(node, self._throttle)
-        self.loop: FrameLoop | None = None
+        self.loop = FrameLoop(lambda tick: self.frames.make(tick))
         try:
+            # In the thread that will make the real ones, and before anybody can ask something.
+            self.loop.run(lambda: self.policy.rehearse(settings.cameras))
             self._build()
         except Exception:
+            self.loop.close()
             self._endpoints.close()
             raise
-        self.loop = FrameLoop(self.frames.make)
 
     def _build(self) -> None:
         pipeline, engine = self.policy.pipeline, self.policy.engine

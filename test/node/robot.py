@@ -31,6 +31,7 @@ from std_msgs.msg import String
 from oxygen_ros.msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from oxygen_ros.node.lifecycle_client import LifecycleClient, wait_until
 from oxygen_ros.node.oxygen_node import OxygenNode
+from oxygen_ros.node.spinner import Spinner
 from oxygen_ros.replay.bag import open_bag
 
 ROOT = Path(__file__).parents[2]
@@ -144,9 +145,9 @@ class Robot:
         self.reset()
         self._pumping = threading.Event()
         self._closed = False
-        self._threads = [threading.Thread(target=self.executor.spin), threading.Thread(target=self._pump)]
-        for thread in self._threads:
-            thread.start()
+        self._spinner = Spinner(self.executor)
+        self._pump_thread = threading.Thread(target=self._pump)
+        self._pump_thread.start()
 
     def reset(self) -> None:
         """The sensors of a healthy robot, and nothing heard yet."""
@@ -240,9 +241,8 @@ class Robot:
     def close(self) -> None:
         self._closed = True
         self._pumping.set()
-        self.executor.shutdown()
-        for thread in self._threads:
-            thread.join()
+        self._pump_thread.join()
+        self._spinner.stop()
         self.node.destroy_node()
         self.context.shutdown()
 
@@ -260,8 +260,7 @@ class InProcess:
         self.node = OxygenNode(name, context=self.context, parameter_overrides=overrides)
         self.executor = SingleThreadedExecutor(context=self.context)
         self.executor.add_node(self.node)
-        self.thread = threading.Thread(target=self.executor.spin)
-        self.thread.start()
+        self._spinner = Spinner(self.executor)
 
     @property
     def engine(self):
@@ -269,8 +268,7 @@ class InProcess:
 
     def close(self) -> None:
         self.node.shut_down()
-        self.executor.shutdown()
-        self.thread.join()
+        self._spinner.stop()
         self.node.destroy_node()
         self.context.shutdown()
 
