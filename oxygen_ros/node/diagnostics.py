@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 
+from ..inputs import Now
 from . import graph, qos
 from .endpoints import make
-from .inputs import Now
 from .throttle import Throttle
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from ..embodiment.errors import InputError
 from ..embodiment.pipeline import ModelInput
 from ..engine import outputs
 from ..engine.engine import FrameError
+from ..inputs import Inputs, NotReady, Now, Reason, Snapshot
+from ..motion import Motion
 from ..policy import Policy
 from ..settings import Settings
 from . import messages
 from .frame_loop import Tick
-from .inputs import Inputs, NotReady, Now, Reason, Snapshot
 from .instructions import ControlTask, Instructions
-from .motion import Motion
 from .publishers import Publishers
 
 

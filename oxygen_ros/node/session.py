@@ -13,13 +13,13 @@ from sensor_msgs.msg import JointState
 
 from .. import msg
 from ..engine import outputs
+from ..inputs import CameraInput, Inputs, JointInput, Now
 from ..policy import Policy, load_policy
 from ..settings import Settings
 from . import graph, messages, qos
 from .endpoints import Endpoints
 from .frame_loop import FrameLoop, Tick
 from .frames import Frames
-from .inputs import CameraInput, Inputs, JointInput, Now
 from .instructions import Instructions
 from .publishers import Publishers
 from .speech import Speech
@@ -61,7 +61,8 @@ class Session:
             reject=self.speech.refuse, complain=self._complain, info=self._log.info,
         )
         self.inputs = Inputs(
-            JointInput("joint_states", self.policy.robot.joints, self.settings.joint_state_max_age),
+            JointInput("joint_states", messages.joint_state, self.policy.robot.joints,
+                       self.settings.joint_state_max_age),
             {name: self._camera(name) for name in self.settings.cameras},
         )
         self.frames = Frames(

@@ -63,8 +63,8 @@ def test_answer_streams_between_chunks(robot):
 
 
 def test_two_questions_are_answered_together(robot):
-    robot.tell("where is the cube?", Instruction.ASK, id=21, max_tokens=30)
-    robot.tell("what next?", Instruction.ASK, id=22, max_tokens=30)
+    robot.tell("where is the cube?", Instruction.ASK, id=21, max_tokens=100)
+    robot.tell("what next?", Instruction.ASK, id=22, max_tokens=100)
     robot.wait_for(lambda: robot.heard.last(21) and robot.heard.last(22), "both answers")
     order = [t.request_id for t in robot.heard.tokens]
     assert sum(a != b for a, b in zip(order, order[1:])) > 5, order

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..embodiment.errors import InputError
-from ..embodiment.joints import JointBuffer
-from . import messages
+from .embodiment.errors import InputError
+from .embodiment.joints import JointBuffer
 
 # A driver may stamp the end of an exposure by a clock that is a little ahead of ours.
 FUTURE_TOLERANCE = 0.1  # s
@@ -180,10 +179,15 @@ class CameraInput(Source):
 
 
 class JointInput(Source):
-    """The joint states of one robot, by name, whoever publishes which part of them."""
+    """The joint states of one robot, by name, whoever publishes which part of them.
 
-    def __init__(self, topic: str, names: Sequence[str], max_age: float) -> None:
+    decode: serialised message -> names and positions, raising InputError.
+    """
+
+    def __init__(self, topic: str, decode: Callable[[bytes], tuple[Sequence[str], Sequence[float]]],
+                 names: Sequence[str], max_age: float) -> None:
         super().__init__(topic, max_age)
+        self._decode = decode
         self._buffer = JointBuffer(names)
         self.clear()
 
@@ -203,7 +207,7 @@ class JointInput(Source):
         """A message that is not well formed is refused, with `problem` set, and nothing of it is kept."""
         stamp_ns = self._hear(header_stamp_ns(serialized), now)
         try:
-            names, positions = messages.joint_state(serialized)
+            names, positions = self._decode(serialized)
             self._buffer.update(names, positions, stamp_ns, now.steady_ns)
         except InputError as error:
             self._refuse(str(error))
@@ -222,7 +226,6 @@ class JointInput(Source):
         receipt = Now(self._buffer.oldest_receipt_ns(), stamp_ns + self._behind_ns)
         self._require_fresh(stamp_ns, receipt, now)
         return values, stamp_ns
-
 
     def _standstill(self) -> str:
         oldest = self._buffer.oldest_receipt_ns()

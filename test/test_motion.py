@@ -2,7 +2,7 @@
 
 import pytest
 
-from oxygen_ros.node.motion import Motion
+from oxygen_ros.motion import Motion
 
 S = 10**9
 
