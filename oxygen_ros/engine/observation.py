@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..pi05.rtc import Guidance
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -15,9 +17,11 @@ class Observation:
     tokens: the action prompt, int64 [T], without padding.
     stamp_ns: when it was seen; the engine only hands it on to what it answers from this observation.
     noise: [H, A] at flow time 1, or None to draw it.
+    guidance: what the actions are to join, or None.
     """
 
     images: Tensor
     tokens: Tensor
     stamp_ns: int = 0
     noise: Tensor | None = None
+    guidance: Guidance | None = None

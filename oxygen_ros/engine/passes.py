@@ -56,7 +56,7 @@ class Passes:
     def denoise(self, observation: Observation, slot: Strip) -> Tensor:
         """Actions [H, A] on the CPU. Raises FloatingPointError if they are not finite."""
         noise = self._noise(observation).to(self.model.device)
-        actions = self.model.denoise(noise, slot, self._plan).cpu()
+        actions = self.model.denoise(noise, slot, self._plan, observation.guidance).cpu()
         if not torch.isfinite(actions).all():
             raise FloatingPointError("the actions hold NaN or infinity")
         return actions

@@ -2,6 +2,7 @@
 
 import random
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from oxygen_ros.engine.outputs import Actions, FinishReason, FrameStats, Task, T
 from oxygen_ros.engine.request import LanguageRequest, RequestError
 from oxygen_ros.pi05.backbone import Continuation
 from oxygen_ros.pi05.cache import Strip, Tail
+from oxygen_ros.pi05.rtc import Guidance
 
 STEPS = 3
 
@@ -276,6 +278,14 @@ def test_noise(model, observe):
     assert not torch.equal(chunk(free), chunk(free))
     first = chunk(fixed)
     assert torch.equal(chunk(fixed), first) and not torch.equal(chunk(fixed, seed=2), first)
+
+
+def test_actions_join_what_the_observation_says_they_are_to_join(model, observe):
+    observation, engine = observe(4), engine_for(model)
+    plain = next(engine.frame(observation)).actions
+    leftover = plain[2:] + 0.5
+    guided = next(engine.frame(replace(observation, guidance=Guidance(leftover, 2, 2, max_weight=STEPS)))).actions
+    assert (guided[:2] - leftover[:2]).abs().max() < 0.1 * (plain[:2] - leftover[:2]).abs().max()
 
 
 def test_float_pictures_are_taken_as_they_are(model, observe):
