@@ -6,15 +6,8 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Tick:
-    """One control tick. deadline: `time.monotonic` seconds of the next one."""
-
-    deadline: float
-    period: float
+from ..frames import Tick
 
 
 class FrameLoop:

@@ -16,6 +16,7 @@ from ..embodiment.errors import InputError
 from ..embodiment.images import decode_compressed, decode_image
 from ..embodiment.robot import Robot
 from ..engine.outputs import FinishReason, Task, Token
+from ..frames import Chunk
 from ..msg import ActionChunk, Instruction, LanguageToken
 
 CAMERA_TYPES = {"raw": Image, "compressed": CompressedImage}
@@ -70,23 +71,21 @@ def instruction(serialized: bytes) -> Instruction:
     return _deserialized(serialized, Instruction)
 
 
-def action_chunk(robot: Robot, actions: np.ndarray, *, sequence: int, instruction_id: int, stamp_ns: int, start_ns: int,
-                 latency_ns: int) -> ActionChunk:
-    """actions: float32 [H, action_dim] in robot units."""
+def action_chunk(robot: Robot, chunk: Chunk) -> ActionChunk:
     message = ActionChunk(
-        sequence=sequence,
-        instruction_id=instruction_id,
+        sequence=chunk.sequence,
+        instruction_id=chunk.instruction_id,
         step_dt=duration_message(round(robot.step_dt * 1e9)),
         names=list(robot.actions),
-        horizon=actions.shape[0],
-        action_dim=actions.shape[1],
+        horizon=chunk.actions.shape[0],
+        action_dim=chunk.actions.shape[1],
         representation=REPRESENTATIONS[robot.representation],
-        start=time_message(start_ns),
-        latency=duration_message(latency_ns),
+        start=time_message(chunk.start_ns),
+        latency=duration_message(max(0, chunk.sent_ns - chunk.stamp_ns)),
     )
-    message.header.stamp = time_message(stamp_ns)
+    message.header.stamp = time_message(chunk.stamp_ns)
     message.header.frame_id = robot.frame_id
-    message.data.frombytes(np.ascontiguousarray(actions, np.float32).tobytes())
+    message.data.frombytes(np.ascontiguousarray(chunk.actions, np.float32).tobytes())
     return message
 
 

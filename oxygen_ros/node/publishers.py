@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import MarkerArray
 
 from .. import msg
+from ..embodiment.robot import Robot
+from ..engine.outputs import Token
+from ..frames import Chunk, Stats
 from ..settings import Settings
-from . import qos
+from . import messages, qos
 from .endpoints import Endpoints
+
+_STATS = msg.FrameStats.get_fields_and_field_types()
 
 
 class Publishers:
-    """One per topic. trajectory is None where it is not asked for."""
+    """One per topic, and what frames and speech say as the messages of this robot on them."""
 
-    def __init__(self, endpoints: Endpoints, settings: Settings) -> None:
+    def __init__(self, endpoints: Endpoints, settings: Settings, robot: Robot) -> None:
         command = qos.action_chunk(settings.chunk_deadline, settings.chunk_lifespan)
         publisher = endpoints.publisher
-        self.chunk = publisher(msg.ActionChunk, "~/action_chunk", command, timing=False)
-        self.trajectory = None
+        self._robot = robot
+        self._chunk = publisher(msg.ActionChunk, "~/action_chunk", command, timing=False)
+        self._trajectory = None
         if settings.joint_trajectory:
-            self.trajectory = publisher(JointTrajectory, "~/joint_trajectory", command, timing=False)
+            self._trajectory = publisher(JointTrajectory, "~/joint_trajectory", command, timing=False)
         self.tokens = publisher(msg.LanguageToken, "~/language_tokens", qos.LANGUAGE_TOKENS)
-        self.utterance = publisher(String, "~/utterance", qos.UTTERANCE)
-        self.memory = publisher(msg.LanguageToken, "~/memory", qos.MEMORY)
-        self.stats = publisher(msg.FrameStats, "~/frame_stats", qos.FRAME_STATS)
-        self.path = publisher(MarkerArray, "~/predicted_path", qos.PREDICTED_PATH)
+        self._utterance = publisher(String, "~/utterance", qos.UTTERANCE)
+        self._memory = publisher(msg.LanguageToken, "~/memory", qos.MEMORY)
+        self._stats = publisher(msg.FrameStats, "~/frame_stats", qos.FRAME_STATS)
+        self._path = publisher(MarkerArray, "~/predicted_path", qos.PREDICTED_PATH)
+
+    def chunk(self, chunk: Chunk) -> None:
+        self._chunk.publish(messages.action_chunk(self._robot, chunk))
+        if self._trajectory is not None:
+            self._trajectory.publish(messages.joint_trajectory(
+                self._robot, chunk.actions, start_ns=chunk.start_ns, now_ns=chunk.sent_ns,
+            ))
+        self._path.publish(messages.predicted_path(self._robot, chunk.actions, start_ns=chunk.start_ns))
+
+    def stats(self, stats: Stats) -> None:
+        self._stats.publish(msg.FrameStats(**{name: v for name, v in asdict(stats).items() if name in _STATS}))
+
+    def token(self, token: Token, text: str) -> None:
+        self.tokens.publish(messages.language_token(token, text, self._robot.frame_id))
+
+    def utterance(self, text: str) -> None:
+        self._utterance.publish(String(data=text))
+
+    def memory(self, token: Token, text: str) -> None:
+        self._memory.publish(messages.language_token(token, text, self._robot.frame_id))

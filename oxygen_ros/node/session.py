@@ -13,16 +13,16 @@ from sensor_msgs.msg import JointState
 
 from .. import msg
 from ..engine import outputs
+from ..frames import Frames, Tick
 from ..inputs import CameraInput, Inputs, JointInput, Now
+from ..instructions import Instruction, Instructions
 from ..policy import Policy, load_policy
 from ..settings import Settings
+from ..speech import Speech
 from . import graph, messages, qos
 from .endpoints import Endpoints
-from .frame_loop import FrameLoop, Tick
-from .frames import Frames
-from .instructions import Instructions
+from .frame_loop import FrameLoop
 from .publishers import Publishers
-from .speech import Speech
 from .throttle import Throttle
 
 
@@ -50,14 +50,13 @@ class Session:
 
     def _build(self) -> None:
         pipeline, engine = self.policy.pipeline, self.policy.engine
-        publishers = Publishers(self._endpoints, self.settings)
+        publishers = Publishers(self._endpoints, self.settings, self.policy.robot)
         self._tokens = publishers.tokens
         self.speech = Speech(
-            pipeline.tokenizer, self.policy.robot.frame_id,
-            token=publishers.tokens.publish, utterance=publishers.utterance.publish, memory=publishers.memory.publish,
+            pipeline.tokenizer, token=publishers.token, utterance=publishers.utterance, memory=publishers.memory,
         )
         self.instructions = Instructions(
-            pipeline, engine, lambda: self.settings.language,
+            pipeline, engine, lambda: self.settings.language, messages.instruction,
             reject=self.speech.refuse, complain=self._complain, info=self._log.info,
         )
         self.inputs = Inputs(
@@ -80,7 +79,7 @@ class Session:
         self.frames.begin()
         self.instructions.interrupt()
         if self.instructions.task is None and self.settings.instruction:
-            self.instructions.obey(msg.Instruction(text=self.settings.instruction))
+            self.instructions.obey(Instruction(text=self.settings.instruction))
         self.loop.start()
         self._timer = self._node.create_timer(1.0 / self.settings.control_rate, self._on_timer)
 

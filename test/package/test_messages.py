@@ -2,6 +2,7 @@
 
 import pytest
 
+from oxygen_ros import instructions
 from oxygen_ros.msg import ActionChunk, FrameStats, Instruction, LanguageToken
 
 FIELDS = {
@@ -66,3 +67,10 @@ def test_constants(message):
 
 def test_a_bare_instruction_is_a_control_task():
     assert Instruction(text="transfer the cube").task == Instruction.ACT
+
+
+def test_instructions_without_ros_have_the_same_fields_and_constants():
+    theirs = Instruction()
+    ours = {name: getattr(instructions.Instruction(), name) for name in FIELDS[Instruction]}
+    assert ours == {name: getattr(theirs, name) for name in FIELDS[Instruction]}
+    assert {name: getattr(instructions, name) for name in CONSTANTS[Instruction]} == CONSTANTS[Instruction]

@@ -8,18 +8,28 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..embodiment.errors import InputError
-from ..embodiment.pipeline import Pipeline
-from ..embodiment.prompt import clean_text
-from ..engine.engine import Engine
-from ..engine.outputs import FinishReason, Task, Token
-from ..engine.request import LanguageRequest, RequestError
-from ..msg import Instruction
-from ..settings import LanguageSettings
-from . import messages
+from .embodiment.errors import InputError
+from .embodiment.pipeline import Pipeline
+from .embodiment.prompt import clean_text
+from .engine.engine import Engine
+from .engine.outputs import FinishReason, Task, Token
+from .engine.request import LanguageRequest, RequestError
+from .settings import LanguageSettings
 
-_LANGUAGE = {Instruction.ASK: Task.ASK, Instruction.REMEMBER: Task.REMEMBER}
+ACT, ASK, REMEMBER, CANCEL, STOP = range(5)
+_LANGUAGE = {ASK: Task.ASK, REMEMBER: Task.REMEMBER}
 _LARGEST_COUNTED = 2**63
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """msg/Instruction.msg as plain data, for where there is no ROS; the message itself does as well."""
+
+    id: int = 0
+    task: int = ACT
+    text: str = ""
+    max_tokens: int = 0
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,15 +47,17 @@ class ControlTask:
 class Instructions:
     """Handles each Instruction once, whichever of the two subscriptions hears it.
 
-    reject: is given the only token of a request that is not taken. complain: is given one line for the operator.
+    decode: serialised message -> Instruction, raising InputError. reject: is given the only token of a request that
+    is not taken. complain: is given one line for the operator.
     """
 
-    def __init__(self, pipeline: Pipeline, engine: Engine, settings: Callable[[], LanguageSettings], *,
-                 reject: Callable[[Token], None], complain: Callable[[str], None], info: Callable[[str], None]) -> None:
+    def __init__(self, pipeline: Pipeline, engine: Engine, settings: Callable[[], LanguageSettings],
+                 decode: Callable[[bytes], Instruction], *, reject: Callable[[Token], None],
+                 complain: Callable[[str], None], info: Callable[[str], None]) -> None:
         self.task: ControlTask | None = None
         self.run = 0
         self._pipeline, self._engine, self._settings = pipeline, engine, settings
-        self._reject, self._complain, self._info = reject, complain, info
+        self._decode, self._reject, self._complain, self._info = decode, reject, complain, info
         self._lock = threading.Lock()
         self._seen: deque[tuple[int, int]] = deque(maxlen=64)
         self._alive: set[int] = set()
@@ -58,19 +70,19 @@ class Instructions:
             return
         self._seen.append(seen)
         try:
-            self.obey(messages.instruction(serialized))
+            self.obey(self._decode(serialized))
         except InputError as error:
             self._complain(f"instruction refused: {error}; text must be UTF-8")
 
     def obey(self, message: Instruction) -> None:
         with self._lock:
-            if message.task == Instruction.ACT:
+            if message.task == ACT:
                 self._act(message)
             elif message.task in _LANGUAGE:
                 self._speak(message, _LANGUAGE[message.task])
-            elif message.task == Instruction.CANCEL:
+            elif message.task == CANCEL:
                 self._cancel(message.id)
-            elif message.task == Instruction.STOP:
+            elif message.task == STOP:
                 self._stop("stopped; an ACT instruction starts again")
             else:
                 self._complain(f"instruction {message.id} refused: task is {message.task}, expected ACT 0, ASK 1, "

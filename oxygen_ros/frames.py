@@ -1,26 +1,66 @@
-"""One frame: the newest inputs through the engine onto the topics, and what is known of its health."""
+"""One frame: the newest inputs through the engine to whoever listens, and what is known of its health."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
 
-from .. import msg
-from ..embodiment.errors import InputError
-from ..embodiment.pipeline import ModelInput
-from ..engine import outputs
-from ..engine.engine import FrameError
-from ..inputs import Inputs, NotReady, Now, Reason, Snapshot
-from ..motion import Motion
-from ..policy import Policy
-from ..settings import Settings
-from . import messages
-from .frame_loop import Tick
+from .embodiment.errors import InputError
+from .embodiment.pipeline import ModelInput
+from .engine import outputs
+from .engine.engine import FrameError
+from .inputs import Inputs, NotReady, Now, Reason, Snapshot
 from .instructions import ControlTask, Instructions
-from .publishers import Publishers
+from .motion import Motion
+from .policy import Policy
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One control tick. deadline: `time.monotonic` seconds of the next one."""
+
+    deadline: float
+    period: float
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What the robot is to do: actions float32 [H, action_dim] in robot units, as in msg/ActionChunk.msg.
+
+    sent_ns: when it is given out. Times are ROS time.
+    """
+
+    actions: np.ndarray
+    sequence: int
+    instruction_id: int
+    stamp_ns: int
+    start_ns: int
+    sent_ns: int
+
+
+@dataclass(frozen=True)
+class Stats(outputs.FrameStats):
+    """What one frame cost, as in msg/FrameStats.msg."""
+
+    sequence: int = 0
+    period: float = 0.0
+    preprocess: float = 0.0
+    deadline_misses: int = 0
+    stale_inputs: int = 0
+    observation_age: float = 0.0
+
+
+class Listener(Protocol):
+    """Who is given what frames make."""
+
+    def chunk(self, chunk: Chunk) -> None: ...
+
+    def stats(self, stats: Stats) -> None: ...
 
 
 @dataclass
@@ -34,7 +74,7 @@ class Health:
     stale_inputs: int = 0
     late_chunks: int = 0
     last_frame: float | None = None  # time.monotonic, when it ended
-    stats: msg.FrameStats | None = None
+    stats: Stats | None = None
 
 
 @dataclass(frozen=True)
@@ -64,12 +104,12 @@ class Frames:
     """
 
     def __init__(self, policy: Policy, settings: Callable[[], Settings], inputs: Inputs, instructions: Instructions,
-                 publishers: Publishers, *, say: Callable[[outputs.Token], None], now: Callable[[], Now],
+                 listener: Listener, *, say: Callable[[outputs.Token], None], now: Callable[[], Now],
                  misses: Callable[[], int], warn: Callable[[str, str], None], error: Callable[[str, str], None]
                  ) -> None:
         self.health = Health()
         self._policy, self._settings, self._inputs, self._instructions = policy, settings, inputs, instructions
-        self._publishers = publishers
+        self._listener = listener
         self._say, self._now, self._misses, self._warn, self._error = say, now, misses, warn, error
         self._motion = Motion()
         self._sequence = 0
@@ -108,11 +148,11 @@ class Frames:
             stream = engine.frame(self._policy.observation(seen.model_input, seen.snapshot.stamp_ns), deadline)
         for output in stream:
             if isinstance(output, outputs.Actions):
-                self._publish_chunk(frame, seen, output)
+                self._give_chunk(frame, seen, output)
             elif isinstance(output, outputs.Token):
                 self._say(output)
             else:
-                self._publish_stats(frame, output)
+                self._give_stats(frame, output)
 
     def _observe(self) -> Seen:
         """The newest messages as model input. Raises NotReady."""
@@ -139,7 +179,7 @@ class Frames:
             for reason in reasons:
                 self._warn(reason.topic, f"no chunk: {reason}")
 
-    def _publish_chunk(self, frame: Frame, seen: Seen, output: outputs.Actions) -> None:
+    def _give_chunk(self, frame: Frame, seen: Seen, output: outputs.Actions) -> None:
         if self._instructions.run != seen.task.run:  # stopped while this frame was being computed
             return
         robot, lifespan = self._policy.robot, self._settings().chunk_lifespan
@@ -155,16 +195,11 @@ class Frames:
             return
         length_ns = round(len(actions) * robot.step_dt * 1e9)
         start_ns = self._motion.start_ns(seen.task.run, output.stamp_ns, now_ns, length_ns)
-        self._publishers.chunk.publish(messages.action_chunk(
-            robot, actions, sequence=frame.sequence, instruction_id=seen.task.instruction_id,
-            stamp_ns=output.stamp_ns, start_ns=start_ns, latency_ns=max(0, now_ns - output.stamp_ns),
+        self._listener.chunk(Chunk(
+            actions, frame.sequence, seen.task.instruction_id, output.stamp_ns, start_ns, sent_ns=now_ns,
         ))
-        if self._publishers.trajectory is not None:
-            trajectory = messages.joint_trajectory(robot, actions, start_ns=start_ns, now_ns=now_ns)
-            self._publishers.trajectory.publish(trajectory)
-        self._publishers.path.publish(messages.predicted_path(robot, actions, start_ns=start_ns))
 
-    def _publish_stats(self, frame: Frame, measured: outputs.FrameStats) -> None:
+    def _give_stats(self, frame: Frame, measured: outputs.FrameStats) -> None:
         ended = time.monotonic()
         oldest_ns = frame.seen.snapshot.oldest_ns if frame.seen else self._inputs.oldest_ns()
         ours = {
@@ -178,7 +213,6 @@ class Frames:
             "stale_inputs": self.health.stale_inputs,
             "observation_age": 0.0 if oldest_ns is None else (self._now().ros_ns - oldest_ns) / 1e9,
         }
-        known = set(msg.FrameStats.get_fields_and_field_types())
-        theirs = {f.name: getattr(measured, f.name) for f in fields(measured) if f.name in known}
-        self.health.stats = msg.FrameStats(**{**theirs, **ours})
-        self._publishers.stats.publish(self.health.stats)
+        theirs = {f.name: getattr(measured, f.name) for f in fields(measured)}
+        self.health.stats = Stats(**{**theirs, **ours})
+        self._listener.stats(self.health.stats)
