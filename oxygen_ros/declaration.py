@@ -74,6 +74,8 @@ class Declaration:
         if self.unset and not all(map(math.isfinite, numbers)):
             return None if math.isnan(value) else "a finite number"
         low, high = -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
+        if self.numbers and numbers != sorted(set(numbers)):
+            return "the lower number first"
         if all(math.isfinite(v) and low <= v <= high for v in numbers):
             return None
         return " and ".join(self.bounds) or "finite numbers"

@@ -10,14 +10,16 @@ class Motion:
         self._run: int | None = None
         self._from_ns = self._until_ns = 0
 
+    def moving(self, run: int, now_ns: int) -> bool:
+        # A clock that went back, as that of a bag played again, is a standstill too.
+        return run == self._run and self._from_ns <= now_ns <= self._until_ns
+
     def start_ns(self, run: int, stamp_ns: int, now_ns: int, length_ns: int) -> int:
         """Start of a chunk that lasts `length_ns`, was computed from what was seen at `stamp_ns`, and is published now.
 
         While the robot moves that is `stamp_ns`: what latency has overtaken is skipped, and the seam is smooth. From
         standstill (another run, or a gap longer than the chunk before) it is now: nothing is skipped, no arm jumps.
         """
-        # A clock that went back, as that of a bag played again, is a standstill too.
-        moving = run == self._run and self._from_ns <= now_ns <= self._until_ns
-        start_ns = stamp_ns if moving else now_ns
+        start_ns = stamp_ns if self.moving(run, now_ns) else now_ns
         self._run, self._from_ns, self._until_ns = run, now_ns, start_ns + length_ns
         return start_ns

@@ -50,7 +50,16 @@ class CameraSettings:
         f"The policy's name of this camera: {', '.join(SLOTS)}, or a feature of a LeRobot policy. Empty is the robot "
         "description's, else the camera's own name.",
     )
-    max_age: float = parameter(0.5, "Seconds after which the camera's last picture no longer counts.", low=0.0)
+    max_age: float = parameter(
+        0.5, "Seconds after which the camera's last picture no longer counts.", low=0.0, live=True
+    )
+    frozen_after: int = parameter(
+        0, "So many pictures in a row without one changed byte are a frozen camera, though their stamps go on; 0 never. "
+        "A simulated camera may well send them.", low=0, live=True
+    )
+    optional: bool = parameter(
+        False, "While it has no usable picture go on without it, masked, as the policy was trained to; otherwise no chunk."
+    )
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,7 @@ class LanguageSettings:
     max_tokens: int = parameter(64, "Length of an answer in tokens where the request gives none.", low=1, live=True)
     temperature: float = parameter(0.0, "Sampling temperature; 0 is greedy.", low=0.0, live=True)
     steps_per_frame: int = parameter(
-        0, "At most so many batched decode steps a frame; 0 leaves it to the deadline.", low=0
+        0, "At most so many batched decode steps a frame; 0 leaves it to the deadline.", low=0, live=True
     )
     margin: float = parameter(
         0.005, "Seconds before the next control tick at which decoding stops.", low=0.0, high=100.0, live=True
@@ -103,7 +112,9 @@ class Settings:
         f"A known robot ({', '.join(ROBOTS)}), or any other name for your own, with joints and step_dt; empty is the "
         "one that the policy names.",
     )
-    cameras: tuple[str, ...] = parameter((), "Names of the cameras that are there; each frame needs all of them.")
+    cameras: tuple[str, ...] = parameter(
+        (), "Names of the cameras that are there; each frame needs all that are not optional."
+    )
     camera: Mapping[str, CameraSettings] = field(default_factory=dict)
     joints: tuple[str, ...] = parameter(
         (),
@@ -122,6 +133,7 @@ class Settings:
     gripper: Mapping[str, GripperSettings] = field(default_factory=dict)
     limits: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     action_limits: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    rate_limits: Mapping[str, float] = field(default_factory=dict)
     step_dt: float = parameter(
         0.0, "Seconds between two actions, as in the training data; 0 is the known robot's.", low=0.0
     )
@@ -130,11 +142,38 @@ class Settings:
     )
     frame_id: str = parameter("", "Frame of the robot's base; empty is the known robot's, else base_link.")
     instruction: str = parameter("", "Task from activation on, until an Instruction changes it; empty waits for one.")
+    stop_policy: str = parameter(
+        "hold",
+        "What STOP, and CANCEL of the task, publish at once: hold is a chunk that stays where the last one has led to, "
+        "nothing leaves it to the robot to end the last chunk.",
+        choices=("hold", "nothing"), live=True,
+    )
+    dry_run: bool = parameter(
+        False, "Compute and publish everything but commands: there is no ~/action_chunk and no ~/joint_trajectory."
+    )
     control_rate: float = parameter(
-        10.0, "Frames per second: how often an action chunk is inferred.", low=0.01, high=1000.0
+        10.0, "Frames per second: how often an action chunk is inferred.", low=0.01, high=1000.0, live=True
+    )
+    chunk_continuity: str = parameter(
+        "none",
+        "How a chunk joins the one that is being executed. none: not at all. blend: it fades in from the old one. rtc: "
+        "real-time chunking, the old one guides its denoising, and what inference has overtaken is the old one's.",
+        choices=("none", "blend", "rtc"), live=True,
+    )
+    continuity_rows: int = parameter(
+        0, "Actions of the new chunk over which the old one's pull fades; 0 is as many as the old one has left.", low=0,
+        live=True,
+    )
+    continuity_schedule: str = parameter("linear", "How it fades.", choices=("linear", "exp", "ones", "zeros"), live=True)
+    guidance_weight: float = parameter(
+        0.0, "Bound of rtc's guidance weight; 0 is the number of denoise_steps, and more than that overshoots.", low=0.0,
+        live=True,
     )
     joint_state_max_age: float = parameter(
-        0.5, "Seconds after which a joint's last position no longer counts.", low=0.0
+        0.5, "Seconds after which a joint's last position no longer counts.", low=0.0, live=True
+    )
+    camera_skew: float = parameter(
+        0.0, "Seconds that the pictures of one frame may lie apart; 0 leaves it to their ages.", low=0.0, live=True
     )
     device: str = parameter("cpu", "Where the network runs, as torch names it: cpu, cuda, cuda:0.")
     dtype: str = parameter("float32", "What the network computes in.", choices=("float32", "bfloat16"))
@@ -148,6 +187,9 @@ class Settings:
         False, "Start every frame from the same noise, so that equal observations give equal chunks."
     )
     joint_trajectory: bool = parameter(False, "Also publish each chunk as ~/joint_trajectory.")
+    trajectory_velocities: bool = parameter(
+        False, "Give the points of ~/joint_trajectory velocities beside their positions; the last one's are 0."
+    )
     chunk_deadline: float = parameter(
         1.0, "QoS deadline in seconds that ~/action_chunk offers; 0 offers none.", low=0.0, high=1e6
     )
@@ -165,17 +207,24 @@ _GROUPS = {"camera": CameraSettings, "gripper": GripperSettings}
 _LIMITS = {
     "limits": Declaration("", (), "[lowest, highest] position of this joint, in the robot's own units.", numbers=2),
     "action_limits": Declaration(
-        "", (), "[lowest, highest] of this action; those of the joint where actions are absolute positions.", numbers=2
+        "", (), "[lowest, highest] of this action; those of the joint where actions are absolute positions.", numbers=2,
+        live=True,
+    ),
+    "rate_limits": Declaration(
+        "", 0.0, "Most that this action may change in a second, in its own units; 0 is no limit.", low=0.0, live=True
     ),
 }
-_NAMED_BY = {"camera": "cameras", "gripper": "grippers", "limits": "joints", "action_limits": "actions"}
+_NAMED_BY = {
+    "camera": "cameras", "gripper": "grippers", "limits": "joints", "action_limits": "actions",
+    "rate_limits": "actions",
+}
 
 
 def declarations(values: Mapping[str, Any]) -> list[Declaration]:
     """All parameters of a node with these values, some of which name what has parameters of its own.
 
     `cameras` names camera.<name>.*, `grippers` gripper.<name>.*, the joints limits.<name>, the actions
-    action_limits.<name>. Values of a wrong type name nothing.
+    action_limits.<name> and rate_limits.<name>. Values of a wrong type name nothing.
     """
     found, named = list(declared(Settings)), _named(values)
     for group, owner in _GROUPS.items():
@@ -202,9 +251,25 @@ def read(values: Mapping[str, Any]) -> Settings:
         group: {name: _build(owner, checked, f"{group}.{name}.") for name in named[group]}
         for group, owner in _GROUPS.items()
     }
-    limits = {group: {name: ends for name in named[group] if (ends := checked[f"{group}.{name}"])} for group in _LIMITS}
+    limits = {group: {name: given for name in named[group] if (given := checked[f"{group}.{name}"])} for group in _LIMITS}
     own = {f.name: checked[f.name] for f in fields(Settings) if f.metadata}
-    return Settings(language=_build(LanguageSettings, checked, "language."), **groups, **limits, **own)
+    settings = Settings(language=_build(LanguageSettings, checked, "language."), **groups, **limits, **own)
+    if problems := list(_contradictions(settings)):
+        raise SettingsError(problems)
+    return settings
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    """A line for each pair of values that are fine alone."""
+    language = settings.language
+    if language.max_tokens >= language.max_request_tokens:
+        yield (f"parameter language.max_tokens is {language.max_tokens}, expected less than "
+               f"language.max_request_tokens, {language.max_request_tokens}, which a question shares with its answer")
+    if settings.guidance_weight > settings.denoise_steps:
+        yield (f"parameter guidance_weight is {settings.guidance_weight:g}, expected at most denoise_steps, "
+               f"{settings.denoise_steps}: more overshoots")
+    if settings.cameras and all(settings.camera[name].optional for name in settings.cameras):
+        yield "parameter camera.<name>.optional is true of every camera, expected one that a frame cannot do without"
 
 
 def from_yaml(path: str | Path) -> Settings:
@@ -238,7 +303,10 @@ def _named(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     joints = names("joints") or tuple(known.get("joints", ()))
     # The actions of a known robot that are its joints take its owner's names of them too.
     actions = names("actions") or tuple(known.get("actions", joints))
-    return {"camera": names("cameras"), "gripper": names("grippers"), "limits": joints, "action_limits": actions}
+    return {
+        "camera": names("cameras"), "gripper": names("grippers"), "limits": joints, "action_limits": actions,
+        "rate_limits": actions,
+    }
 
 
 def _build(owner: type, checked: Mapping[str, Any], prefix: str) -> Any:

@@ -165,7 +165,6 @@ def test_what_is_wrong_is_named_with_what_was_expected(changes, words):
         ({"grippers": ["finger", "j1"]}, ("gripper.j1", "no closed, open")),
         ({"gripper.finger.closed": 0.0}, ("gripper.finger", "closed equal to open")),
         ({"delta": ["j7"]}, ("delta", "j7", "j1, j2")),
-        ({"limits.j1": [1.0, -1.0]}, ("limits.j1", "lower first")),
         ({"camera.hand.slot": "base_0_rgb"}, ("camera slots", "base_0_rgb more than once")),
     ],
 )

@@ -40,7 +40,7 @@ class Description:
     joints: names of the state. actions: names of the actions, the joints where not given.
     flip: names that count the other way in the training data.
     grippers: name -> Gripper. limits: name -> [lowest, highest] of the state; a gripper's range where none is given.
-    action_limits: the same of the actions; those of the state where none are given and actions are absolute positions.
+    action_limits: the same of the actions; where actions are absolute positions, one that has none takes the state's.
     """
 
     name: str
@@ -79,8 +79,8 @@ def from_dict(description: Mapping[str, Any]) -> Robot:
         gripper_ranges[name] = tuple(sorted((gripper.closed, gripper.open)))
     positions = gripper_ranges | _ranges(d.limits, set(joints), "limits")
     action_limits = _ranges(d.action_limits, set(actions), "action_limits")
-    if d.action_limits is None and d.representation == "absolute_position":
-        action_limits = {name: positions[name] for name in actions if name in positions}
+    if d.representation == "absolute_position":
+        action_limits = {name: positions[name] for name in actions if name in positions} | action_limits
 
     return Robot(
         name=_text(d.name, "name"),
@@ -89,6 +89,7 @@ def from_dict(description: Mapping[str, Any]) -> Robot:
         actions=actions,
         step_dt=float(d.step_dt),
         delta=_subset(d.delta, set(joints) & set(actions), "delta"),
+        grippers=tuple(gripper_ranges),
         state_units=state_units,
         action_units=action_units,
         limits={name: positions[name] for name in joints if name in positions},

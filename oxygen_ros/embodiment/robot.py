@@ -31,6 +31,7 @@ class Robot:
     cameras: in the order in which the model sees them.
     joints: names of the state dimensions; actions: names of the action dimensions.
     delta: actions that the model gives relative to the joint of the same name at the start of the chunk.
+    grippers: names whose action is a position whatever the other actions are.
     state_units, action_units: by name; a name without a map has the same units in both worlds.
     limits: of the state, action_limits: of the actions, each name -> (lowest, highest) in robot units.
     representation: what the robot's actions are, one of REPRESENTATIONS. step_dt: seconds between actions.
@@ -43,6 +44,7 @@ class Robot:
     actions: tuple[str, ...]
     step_dt: float
     delta: tuple[str, ...] = ()
+    grippers: tuple[str, ...] = ()
     state_units: Mapping[str, UnitMap] = field(default_factory=dict)
     action_units: Mapping[str, UnitMap] = field(default_factory=dict)
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -93,9 +95,12 @@ class Robot:
         return lines
 
     def clip(self, actions: np.ndarray) -> np.ndarray:
-        """Robot actions [H, action_dim] within their declared limits."""
+        """Robot actions [H, action_dim] within their declared limits, also where their type cannot hold a limit."""
         limits = np.array([self.action_limits.get(name, (-np.inf, np.inf)) for name in self.actions])
-        return np.clip(actions, limits[:, 0], limits[:, 1]).astype(actions.dtype)
+        low, high = limits.T.astype(actions.dtype)
+        low = np.where(low < limits[:, 0], np.nextafter(low, np.inf), low)
+        high = np.where(high > limits[:, 1], np.nextafter(high, -np.inf), high)
+        return np.clip(actions, low, high).astype(actions.dtype)
 
     def _reference(self, model_state: np.ndarray) -> np.ndarray:
         """[action_dim]: the state where an action is a delta, 0 elsewhere."""

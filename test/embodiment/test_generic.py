@@ -42,7 +42,9 @@ def test_limits_are_of_what_has_the_name():
     assert from_dict(tool).limits == {"j1": (-1, 1)}
     assert from_dict(tool).action_limits == {"j1": (-1, 1), "claw": (-1, 1)}
     assert from_dict({**tool, "representation": "velocity"}).action_limits == {}
-    assert from_dict({**tool, "action_limits": {"j2": [-3, 3]}}).action_limits == {"j2": (-3, 3)}
+    given = {**tool, "action_limits": {"j2": [-3, 3], "claw": [0, 1]}}
+    assert from_dict(given).action_limits == {"j1": (-1, 1), "j2": (-3, 3), "claw": (0, 1)}
+    assert from_dict({**given, "representation": "velocity"}).action_limits == {"j2": (-3, 3), "claw": (0, 1)}
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,10 @@ def test_clip():
     assert droid.clip(actions).tolist() == [[1, -1, 0.5, 0, 0, 0, 0, 1]] and droid.clip(actions).dtype == np.float32
     libero = robot("libero")
     assert (libero.clip(np.full((1, 7), 9.0)) == 9).all()
+    # 0.058 and 0.01844 as float32 lie beyond, or short of, what was declared: never beyond.
+    for far in (9, -9):
+        finger = robot("aloha").clip(np.full((1, 14), far, np.float32))[0, 6]
+        assert 0.01844 <= float(finger) <= 0.058
 
 
 def test_wrong_width_names_the_joints():

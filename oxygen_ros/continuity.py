@@ -1,0 +1,194 @@
+"""How a chunk joins the one that is being executed: when it starts, what of the old one stays, how far apart they are.
+
+Real-time chunking at run time (Black, Galliker, Levine, arXiv 2506.07339, section 4); the mathematics is pi05.rtc.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from .embodiment.pipeline import Pipeline
+from .embodiment.robot import Robot
+from .limits import Limits
+from .motion import Motion
+from .pi05.rtc import Guidance, soft_mask
+from .settings import Settings
+
+_REMEMBERED = 16  # inferences whose longest says how long the next one may take; one slow start is forgotten in time
+
+
+@dataclass(frozen=True)
+class Command:
+    """A chunk to be executed: action i is due at start_ns + i * step_dt.
+
+    actions: float32 [H, D], robot units, within limits. committed: how many of its first rows are the old chunk's.
+    boundary_jump: largest difference, over actions and in their own units, between this chunk and what it follows, at
+    the moment when it takes over: the old chunk, or the joints' positions where the robot stood still.
+    clamped, slowed: as in Limited.
+    """
+
+    actions: np.ndarray
+    start_ns: int
+    committed: int = 0
+    boundary_jump: float = 0.0
+    clamped: int = 0
+    slowed: int = 0
+
+
+@dataclass(frozen=True)
+class Seam:
+    """What a chunk that is being computed will join.
+
+    rows: [L, D], robot units, what the old chunk has left, relative to the new state where the robot's actions are
+    displacements; row i is due with row i of the new chunk. L is 0 at a standstill. delay: rows that inference will
+    probably overtake. state: [state_dim], robot units. model_state: the same in model units. Times are ROS time.
+    """
+
+    run: int
+    rows: np.ndarray
+    delay: int
+    state: np.ndarray
+    model_state: np.ndarray
+    stamp_ns: int
+    began_ns: int
+
+
+@dataclass(frozen=True)
+class _Course:
+    """The chunk that is being executed. origin: [D], positions that displacements are relative to, else 0."""
+
+    actions: np.ndarray
+    start_ns: int
+    origin: np.ndarray
+
+    def at(self, steps: np.ndarray) -> np.ndarray:
+        """[n] times, in steps from the start -> [n, D], on the straight line between two actions, held at both ends."""
+        steps = np.clip(steps, 0, len(self.actions) - 1)
+        row = np.floor(steps).astype(int)
+        after = np.minimum(row + 1, len(self.actions) - 1)
+        way = (steps - row)[:, None]
+        return (1 - way) * self.actions[row] + way * self.actions[after] + self.origin
+
+
+class Continuity:
+    """For one robot. `begin` and `finish` of one frame after the other, `hold` between two calls of them.
+
+    settings may be replaced at any time between calls, by `use`.
+    """
+
+    def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
+        self._pipeline, self._robot = pipeline, pipeline.robot
+        self._step_ns = round(self._robot.step_dt * 1e9)
+        self._motion, self._course = Motion(), None
+        self._spans: deque[int] = deque(maxlen=_REMEMBERED)
+        self.use(settings)
+
+    def use(self, settings: Settings) -> None:
+        self._settings, self._limits = settings, Limits(self._robot, settings)
+
+    def begin(self, run: int, state: np.ndarray, model_state: np.ndarray, stamp_ns: int, now_ns: int) -> Seam:
+        """run: as in Motion. stamp_ns: of the observation, when row 0 of its chunk is due if the robot is moving."""
+        delay = self._steps_until(now_ns + max(self._spans, default=0), stamp_ns)
+        rows = np.empty((0, self._robot.action_dim))
+        if self._course is not None and self._motion.moving(run, now_ns):
+            steps = (stamp_ns - self._course.start_ns) / self._step_ns + np.arange(len(self._course.actions))
+            rows = self._course.at(steps[steps <= len(self._course.actions) - 1]) - self._origin(state)
+        return Seam(run, rows, min(delay, len(rows)), state, model_state, stamp_ns, now_ns)
+
+    def guidance(self, seam: Seam) -> Guidance | None:
+        """What the chunk's denoising is given; None where nothing is to guide it."""
+        settings = self._settings
+        if settings.chunk_continuity != "rtc" or not len(seam.rows):
+            return None
+        return Guidance(
+            torch.from_numpy(self._pipeline.model_actions(seam.rows, seam.model_state)),
+            seam.delay,
+            settings.continuity_rows or len(seam.rows),
+            settings.continuity_schedule,
+            settings.guidance_weight or settings.denoise_steps,
+        )
+
+    def finish(self, actions: np.ndarray, seam: Seam, now_ns: int) -> Command:
+        """actions: [H, D], robot units, finite. now_ns: when they are sent."""
+        self._spans.append(max(0, now_ns - seam.began_ns))
+        start_ns = self._motion.start_ns(seam.run, seam.stamp_ns, now_ns, len(actions) * self._step_ns)
+        rows = seam.rows if start_ns == seam.stamp_ns else seam.rows[:0]
+        first = min(self._steps_until(now_ns, start_ns), len(actions))
+        joined, committed, first = self._join(np.array(actions, np.float32), rows, seam.delay, first)
+        limited = self._limits.apply(joined, first, self._before(seam, rows, first))
+        command = Command(limited.actions, start_ns, committed, self._jump(limited.actions, seam, rows, first),
+                          limited.clamped, limited.slowed)
+        self._course = _Course(command.actions, start_ns, self._origin(seam.state))
+        return command
+
+    def hold(self, now_ns: int) -> Command | None:
+        """A chunk that stays where the last one has led to by now; None if there was none.
+
+        Of the command rather than of the measured position: the arm does not turn back by its lag, nor a gripper let go.
+        """
+        course = self._course
+        if course is None:
+            return None
+        row = course.at(np.array([(now_ns - course.start_ns) / self._step_ns]))[0] - course.origin
+        actions = np.repeat(self._standing(row)[None], len(course.actions), 0).astype(np.float32)
+        self._course = _Course(actions, now_ns, course.origin)
+        return Command(actions, now_ns)
+
+    def forget(self) -> None:
+        """The robot may have been moved by others since, as while the node was not active."""
+        self._motion, self._course = Motion(), None
+
+    def _join(self, actions: np.ndarray, rows: np.ndarray, delay: int, first: int) -> tuple[np.ndarray, int, int]:
+        """(actions, how many rows are the old chunk's, first row that counts as the new chunk's)"""
+        kind, settings = self._settings.chunk_continuity, self._settings
+        overtaken = min(first, len(rows))
+        if kind == "rtc" and len(rows):
+            # The robot has executed the old chunk up to now, and goes on up to where the new one was meant to begin.
+            committed = min(max(overtaken, delay), len(rows))
+            actions[:committed] = rows[:committed]
+            return actions, committed, max(first, committed)
+        if kind == "blend" and len(rows):
+            end = settings.continuity_rows or len(rows)
+            mask = soft_mask(len(actions), overtaken, end, len(rows), settings.continuity_schedule).numpy()
+            faded = mask[: len(rows), None]
+            actions[: len(rows)] = faded * rows + (1 - faded) * actions[: len(rows)]
+            return actions, overtaken, first
+        return actions, 0, first
+
+    def _before(self, seam: Seam, rows: np.ndarray, first: int) -> np.ndarray:
+        """[D] what the first new row follows."""
+        if len(rows):
+            return rows[min(first, len(rows)) - 1] if first else rows[0]
+        return self._standing(_by_action(self._robot, seam.state))
+
+    def _jump(self, actions: np.ndarray, seam: Seam, rows: np.ndarray, first: int) -> float:
+        if first >= len(actions):
+            return 0.0
+        there = rows[min(first, len(rows) - 1)] if len(rows) else self._standing(_by_action(self._robot, seam.state))
+        known = np.isfinite(there)
+        return float(np.abs(actions[first] - there)[known].max(initial=0.0))
+
+    def _standing(self, positions: np.ndarray) -> np.ndarray:
+        """The action [D] of a robot that stands still at these positions."""
+        if self._robot.representation == "absolute_position":
+            return positions
+        return np.where([name in self._robot.grippers for name in self._robot.actions], positions, 0.0)
+
+    def _origin(self, state: np.ndarray) -> np.ndarray:
+        if self._robot.representation != "delta_position":
+            return np.zeros(self._robot.action_dim)
+        moved = [name not in self._robot.grippers for name in self._robot.actions]
+        return np.where(moved, np.nan_to_num(_by_action(self._robot, state)), 0.0)
+
+    def _steps_until(self, now_ns: int, start_ns: int) -> int:
+        """First row that is not due before now."""
+        return max(0, -(-(now_ns - start_ns) // self._step_ns))
+
+
+def _by_action(robot: Robot, state: np.ndarray) -> np.ndarray:
+    """[D]: the position of the joint of each action's name, NaN where it is no joint."""
+    return np.array([state[robot.joints.index(name)] if name in robot.joints else np.nan for name in robot.actions])

@@ -1,0 +1,222 @@
+"""How chunks join: what of the old one stays, what guides the new one, and how far apart they are at the seam."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from oxygen_ros.continuity import Continuity
+from oxygen_ros.embodiment.generic import from_dict
+from oxygen_ros.embodiment.normalization import Statistics
+from oxygen_ros.embodiment.pipeline import Pipeline
+from oxygen_ros.embodiment.tokenizer import Tokenizer
+from oxygen_ros.policy import load_policy
+from oxygen_ros.settings import read
+
+DEFAULT = Path(__file__).resolve().parents[1] / "resource" / "pi05_aloha_tiny"
+STEP = 100_000_000  # ns
+H = 10
+ARM = {"name": "arm", "joints": ["a", "claw"], "cameras": ["top"], "step_dt": 0.1,
+       "grippers": {"claw": {"closed": 0, "open": 1}}}
+SETTINGS = {"robot": "arm", "joints": ["a", "claw"], "cameras": ["top"], "step_dt": 0.1}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.load(DEFAULT)
+
+
+@pytest.fixture
+def make(tokenizer):
+    def pipeline_and_continuity(kind="none", description=(), **settings):
+        measures = {f: Statistics(mean=np.array([0.5, 0.0]), std=np.array([2.0, 1.0])) for f in ("state", "actions")}
+        pipeline = Pipeline(from_dict({**ARM, **dict(description)}), measures, "lerobot_mean_std", tokenizer,
+                            action_dim=4)
+        return Continuity(pipeline, read({**SETTINGS, "chunk_continuity": kind, **settings}))
+
+    return pipeline_and_continuity
+
+
+def chunk(offset=0.0):
+    """Row i of `a` is i + offset, of the claw 0.5."""
+    return np.stack([np.arange(H) + offset, np.full(H, 0.5)], 1).astype(np.float32)
+
+
+def first_chunk(continuity, latency=2 * STEP, state=(0.0, 0.5)):
+    """Observed at 0, sent after `latency`, when it starts."""
+    seam = continuity.begin(0, np.array(state), np.array(state), 0, 0)
+    assert len(seam.rows) == 0 and continuity.guidance(seam) is None
+    return continuity.finish(chunk(), seam, latency)
+
+
+def second_seam(continuity, stamp, began=None, state=(3.0, 0.5)):
+    return continuity.begin(0, np.array(state), np.array(state), stamp, stamp if began is None else began)
+
+
+def test_from_standstill_nothing_is_joined_and_the_jump_is_from_where_the_joints_are(make):
+    command = first_chunk(make("rtc"), state=(-0.25, 0.5))
+    assert command.start_ns == 2 * STEP and command.committed == 0
+    np.testing.assert_array_equal(command.actions, chunk())
+    assert command.boundary_jump == pytest.approx(0.25)
+
+
+def test_what_is_left_is_due_together_with_the_new_rows(make):
+    continuity = make()
+    first_chunk(continuity)
+    seam = second_seam(continuity, 5 * STEP + STEP // 4)  # 3.25 steps into the old chunk
+    np.testing.assert_allclose(seam.rows[:, 0], np.arange(3.25, 9), atol=1e-6)
+    assert len(seam.rows) == 6  # its last action is due 9 steps after its start; nothing is made up behind it
+    before = second_seam(continuity, STEP, began=2 * STEP)  # seen while the robot still stood
+    np.testing.assert_allclose(before.rows[:3, 0], [0, 0, 1], atol=1e-6)
+
+
+def test_delay_is_what_inference_took_lately_and_how_old_the_observation_is(make):
+    continuity = make("rtc")
+    first_chunk(continuity, latency=2 * STEP)
+    assert second_seam(continuity, 3 * STEP).delay == 2
+    assert second_seam(continuity, 3 * STEP, began=3 * STEP + 1).delay == 3
+    for i in range(16):  # one slow start is forgotten
+        seam = second_seam(continuity, (4 + i) * STEP)
+        continuity.finish(chunk(), seam, (4 + i) * STEP + STEP // 2)
+    assert second_seam(continuity, 21 * STEP).delay == 1
+
+
+def test_none_leaves_the_chunk_and_reports_the_jump(make):
+    continuity = make()
+    first_chunk(continuity)
+    command = continuity.finish(chunk(4.0), second_seam(continuity, 4 * STEP), 5 * STEP)
+    np.testing.assert_array_equal(command.actions, chunk(4.0))
+    assert (command.start_ns, command.committed) == (4 * STEP, 0)
+    assert command.boundary_jump == pytest.approx(2.0)  # at its row 1: 5 beside the old one's 3
+
+
+def test_rtc_executes_the_old_rows_up_to_the_seam(make):
+    continuity = make("rtc")
+    first_chunk(continuity)
+    seam = second_seam(continuity, 4 * STEP)
+    command = continuity.finish(chunk(4.0), seam, 5 * STEP)  # one row is overtaken, two were expected to be
+    assert (seam.delay, command.committed) == (2, 2)
+    np.testing.assert_allclose(command.actions[:4, 0], [2, 3, 6, 7], atol=1e-6)
+    assert command.boundary_jump == pytest.approx(2.0)  # 6 beside 4
+    slow = continuity.finish(chunk(5.0), second_seam(continuity, 6 * STEP), 10 * STEP)
+    assert slow.committed == 4  # more than expected: what was executed meanwhile is the old one's all the same
+
+
+def test_a_short_leftover_guides_only_the_rows_it_has(make):
+    continuity = make("rtc", continuity_rows=8)
+    first_chunk(continuity)
+    seam = second_seam(continuity, 10 * STEP)  # two rows are left
+    guidance = continuity.guidance(seam)
+    assert guidance.leftover.shape == (2, 4) and guidance.delay == 2 and guidance.end == 8
+    np.testing.assert_allclose(guidance.leftover[:, 0], [(8 - 0.5) / 2, (9 - 0.5) / 2], atol=1e-6)
+    assert (guidance.leftover[:, 2:] == 0).all()
+
+
+def test_guidance_is_as_the_settings_say(make):
+    continuity = make("rtc", continuity_rows=5, continuity_schedule="exp", guidance_weight=4.0)
+    first_chunk(continuity)
+    guidance = continuity.guidance(second_seam(continuity, 4 * STEP))
+    assert (guidance.delay, guidance.end, guidance.schedule, guidance.max_weight) == (2, 5, "exp", 4.0)
+    plain = read({**SETTINGS, "chunk_continuity": "rtc", "denoise_steps": 7})
+    continuity.use(plain)
+    guidance = continuity.guidance(second_seam(continuity, 4 * STEP))
+    assert (guidance.end, guidance.schedule, guidance.max_weight) == (8, "linear", 7)
+    for kind in ("none", "blend"):
+        continuity.use(replace(plain, chunk_continuity=kind))
+        assert continuity.guidance(second_seam(continuity, 4 * STEP)) is None
+
+
+def test_delta_actions_are_told_relative_to_the_new_state(make):
+    continuity = make("rtc", {"delta": ["a"]})
+    first_chunk(continuity)
+    leftover = continuity.guidance(second_seam(continuity, 4 * STEP, state=(7.0, 0.5))).leftover
+    np.testing.assert_allclose(leftover[:3, 0], (np.array([2, 3, 4]) - 7.0 - 0.5) / 2, atol=1e-6)
+
+
+def test_displacements_are_told_relative_to_where_the_robot_is_now(make):
+    continuity = make("rtc", {"representation": "delta_position"})
+    first_chunk(continuity, state=(1.0, 0.5))  # it wants 1 + i
+    seam = second_seam(continuity, 4 * STEP, state=(3.5, 0.5))
+    np.testing.assert_allclose(seam.rows[:3], [[-0.5, 0.5], [0.5, 0.5], [1.5, 0.5]], atol=1e-6)
+
+
+def test_blend_fades_from_the_old_chunk_and_has_no_zeros_behind_it(make):
+    continuity = make("blend", continuity_rows=4)
+    first_chunk(continuity)
+    command = continuity.finish(chunk(5.0), second_seam(continuity, 4 * STEP), 5 * STEP)
+    # 3 apart: one row overtaken, then 3/4, 2/4 and 1/4 of the old one, then none of it.
+    expected = np.arange(H) + 5.0 - 3.0 * np.array([1, 0.75, 0.5, 0.25, 0, 0, 0, 0, 0, 0])
+    np.testing.assert_allclose(command.actions[:, 0], expected, atol=1e-5)
+    assert command.boundary_jump == pytest.approx(0.75, abs=1e-5)
+    continuity = make("blend")
+    first_chunk(continuity)
+    command = continuity.finish(chunk(10.0), second_seam(continuity, 10 * STEP), 11 * STEP)  # two rows are left
+    np.testing.assert_allclose(command.actions[2:, 0], np.arange(2, H) + 10.0, atol=1e-5)
+
+
+def test_after_a_gap_or_another_run_nothing_is_left(make):
+    continuity = make("rtc")
+    first_chunk(continuity)
+    assert len(second_seam(continuity, 13 * STEP).rows) == 0
+    other = continuity.begin(1, np.zeros(2), np.zeros(2), 4 * STEP, 4 * STEP)
+    assert len(other.rows) == 0 and continuity.finish(chunk(), other, 5 * STEP).start_ns == 5 * STEP
+    # The old one ended while the new one was computed: a standstill.
+    seam = second_seam(continuity, 13 * STEP)
+    command = continuity.finish(chunk(2.0), seam, 40 * STEP)
+    assert command.start_ns == 40 * STEP and command.committed == 0
+
+
+def test_rates_hold_over_the_seam(make):
+    continuity = make("none", **{"rate_limits.a": 12.0})  # 1.2 a step
+    first_chunk(continuity)
+    command = continuity.finish(chunk(9.0), second_seam(continuity, 4 * STEP), 5 * STEP)
+    # Row 0 is history (2); from row 1 on it follows the old chunk, at 1.2 a step, until it has caught up.
+    np.testing.assert_allclose(command.actions[1:5, 0], 2 + 1.2 * np.arange(1, 5), atol=1e-5)
+    assert command.slowed == 9
+
+
+@pytest.mark.parametrize("representation, expected", [
+    ("absolute_position", [3.5, 0.5]), ("delta_position", [0, 0.5]), ("velocity", [0, 0.5]),
+    ("end_effector_delta", [0, 0.5]),
+])
+def test_hold_stays_where_the_chunk_has_led_to(make, representation, expected):
+    continuity = make("rtc", {"representation": representation})
+    assert continuity.hold(0) is None
+    first_chunk(continuity)
+    command = continuity.hold(5 * STEP + STEP // 2)  # 3.5 steps into it
+    assert command.start_ns == 5 * STEP + STEP // 2
+    np.testing.assert_allclose(command.actions, [expected] * H, atol=1e-6)
+    after = continuity.begin(1, np.zeros(2), np.zeros(2), 6 * STEP, 6 * STEP)
+    assert len(after.rows) == 0
+
+
+def test_a_guided_network_joins_the_chunk_under_way():
+    """The whole way, with relative actions: rows that are held come out where the old chunk is, and the seam is smaller."""
+    policy = load_policy(read({"policy": str(DEFAULT), "robot": "aloha", "cameras": ["cam_high"], "threads": 1, "seed": 3}))
+    step, settings = 20_000_000, read({"robot": "aloha", "cameras": ["cam_high"], "chunk_continuity": "rtc"})
+    rng = np.random.default_rng(0)
+    pictures = [rng.integers(0, 256, (48, 64, 3), np.uint8) for _ in range(2)]
+    states = [np.where(np.arange(14) % 7 == 6, 0.03, s) for s in (0.1, 0.3)]
+
+    def run(continuity, guided):
+        jumps = []
+        for frame, (picture, state) in enumerate(zip(pictures, states)):
+            seen = policy.pipeline.observe({"cam_high": picture}, state, "wave")
+            now = frame * 5 * step
+            seam = continuity.begin(0, state, seen.state, now, now)
+            noise = torch.randn(policy.engine.model.config.action_horizon, policy.engine.model.config.action_dim,
+                                generator=torch.Generator().manual_seed(frame))
+            guidance = continuity.guidance(seam) if guided else None
+            observation = replace(policy.observation(seen, now), noise=noise, guidance=guidance)
+            actions = policy.robot_actions(next(policy.engine.frame(observation)).actions, seen)
+            command = continuity.finish(actions, seam, now + 2 * step)
+            jumps.append(command.boundary_jump)
+        if guided:
+            assert guidance.delay == command.committed == 2
+            np.testing.assert_allclose(policy.pipeline.act(guidance.leftover.numpy(), seen.state), seam.rows, atol=1e-4)
+        return jumps[1]
+
+    plain = run(Continuity(policy.pipeline, replace(settings, chunk_continuity="none")), guided=False)
+    assert run(Continuity(policy.pipeline, settings), guided=True) < 0.5 * plain

@@ -1,0 +1,60 @@
+"""What may be sent: within limits, within rates, and counted."""
+
+import numpy as np
+import pytest
+
+from oxygen_ros.embodiment.generic import from_dict
+from oxygen_ros.limits import Limits
+from oxygen_ros.settings import SettingsError, read
+
+ARM = {"robot": "arm", "joints": ["a", "b"], "cameras": ["top"], "step_dt": 0.1}
+NOWHERE = np.array([np.nan, np.nan])
+
+
+def limits(**settings):
+    robot = from_dict({"name": "arm", "joints": ["a", "b"], "cameras": ["top"], "step_dt": 0.1, "limits": {"a": [-1, 1]}})
+    return Limits(robot, read({**ARM, **settings}))
+
+
+def test_values_out_of_their_limits_are_clamped_and_counted():
+    found = limits().apply(np.float32([[2, 9], [-2, -9], [0.5, 0]]), 0, NOWHERE)
+    assert found.actions.tolist() == [[1, 9], [-1, -9], [0.5, 0]] and found.actions.dtype == np.float32
+    assert (found.clamped, found.slowed) == (2, 0)
+    newer = limits(**{"action_limits.a": [-0.25, 0.5]}).apply(np.float32([[2, 9], [-2, -9], [0.5, 0]]), 0, NOWHERE)
+    assert newer.actions[:, 0].tolist() == [0.5, -0.25, 0.5] and newer.clamped == 2
+
+
+def test_values_that_change_too_fast_are_slowed_from_what_they_follow():
+    slow = limits(**{"rate_limits.a": 2.0})  # 0.2 a step
+    found = slow.apply(np.float32([[0.9, 5], [0.9, -5], [0.9, 5], [0.1, 0]]), 0, np.array([0.0, 0.0]))
+    np.testing.assert_allclose(found.actions[:, 0], [0.2, 0.4, 0.6, 0.4], atol=1e-6)
+    assert found.actions[:, 1].tolist() == [5, -5, 5, 0]
+    assert (found.clamped, found.slowed) == (0, 4)
+    # Where there is nothing to compare with, the first row may be anywhere.
+    found = slow.apply(np.float32([[0.9, 0], [0.0, 0]]), 0, NOWHERE)
+    np.testing.assert_allclose(found.actions[:, 0], [0.9, 0.7], atol=1e-6)
+    assert found.slowed == 1
+
+
+def test_rows_that_are_history_are_left_as_they_are():
+    found = limits(**{"rate_limits.a": 2.0}).apply(np.float32([[-0.9, 0], [0.9, 0], [0.9, 0]]), 1, np.array([0.5, 0]))
+    np.testing.assert_allclose(found.actions[:, 0], [-0.9, 0.7, 0.9], atol=1e-6)
+    assert found.slowed == 1
+
+
+def test_a_robot_outside_its_limits_returns_into_them_first():
+    found = limits(**{"rate_limits.a": 1.0}).apply(np.float32([[0, 0], [0, 0]]), 0, np.array([3.0, 0.0]))
+    np.testing.assert_allclose(found.actions[:, 0], [0.9, 0.8], atol=1e-6)
+
+
+@pytest.mark.parametrize("name, value, said", [
+    ("action_limits.a", [1, -1], "the lower number first"),
+    ("action_limits.a", [1, 1], "the lower number first"),
+    ("rate_limits.a", -1.0, "at least 0"),
+    ("rate_limits.a", [1.0, 2.0], "a number"),
+    ("rate_limits.wheel", 1.0, "none of the actions (a, b)"),
+])
+def test_limits_that_make_no_sense(name, value, said):
+    with pytest.raises(SettingsError, match=name.replace(".", r"\.")) as error:
+        read({**ARM, name: value})
+    assert said in str(error.value)
