@@ -30,6 +30,7 @@ setup(
     + [("share/oxygen_ros", ["package.xml"]), *share("launch", "config", "resource")],
     # torch is not here: which one suits a machine, its user knows best.
     install_requires=[
+        "lz4>=3.1",
         "mcap>=1.1",
         "numpy>=1.24",
         "pillow>=9.4",
@@ -38,6 +39,7 @@ setup(
         "safetensors>=0.4",
         "sentencepiece>=0.1.99",
         "tokenizers>=0.15.2",
+        "zstandard>=0.15",
     ],
     extras_require={"torch": ["torch>=2.5"], "sim": ["gym-aloha>=0.1.1", "mujoco>=3.1"]},
     entry_points={"console_scripts": [f"{command} = oxygen_ros.commands:main" for command in COMMANDS]},

@@ -32,7 +32,7 @@ class Tick:
 class Chunk:
     """What the robot is to do: actions float32 [H, action_dim] in robot units, as in msg/ActionChunk.msg.
 
-    sent_ns: when it is given out. Times are ROS time.
+    sent_ns: when it is given out. Times are ROS time. snapshot: what it was made from.
     """
 
     actions: np.ndarray
@@ -41,6 +41,7 @@ class Chunk:
     stamp_ns: int
     start_ns: int
     sent_ns: int
+    snapshot: Snapshot
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class Frames:
         length_ns = round(len(actions) * robot.step_dt * 1e9)
         start_ns = self._motion.start_ns(seen.task.run, output.stamp_ns, now_ns, length_ns)
         self._listener.chunk(Chunk(
-            actions, frame.sequence, seen.task.instruction_id, output.stamp_ns, start_ns, sent_ns=now_ns,
+            actions, frame.sequence, seen.task.instruction_id, output.stamp_ns, start_ns, now_ns, seen.snapshot,
         ))
 
     def _give_stats(self, frame: Frame, measured: outputs.FrameStats) -> None:

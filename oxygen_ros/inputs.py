@@ -64,13 +64,21 @@ class Picture:
 class Snapshot:
     """Everything one frame is made from.
 
-    stamp_ns: of the newest picture, or of the joint state if that is newer. oldest_ns: of what is oldest.
+    stamps: topic -> stamp of the message that is used; of joints that came in parts, of the oldest.
     """
 
     images: Mapping[str, np.ndarray]
     state: np.ndarray
-    stamp_ns: int
-    oldest_ns: int
+    stamps: Mapping[str, int]
+
+    @property
+    def stamp_ns(self) -> int:
+        """Of the newest picture, or of the joint state if that is newer."""
+        return max(self.stamps.values())
+
+    @property
+    def oldest_ns(self) -> int:
+        return min(self.stamps.values())
 
 
 class Source:
@@ -267,8 +275,9 @@ class Inputs:
             reasons += error.reasons
         if reasons:
             raise NotReady(reasons)
-        stamps = [state_stamp_ns, *(picture.arrival.stamp_ns for picture in pictures.values())]
-        return Snapshot({name: picture.pixels for name, picture in pictures.items()}, state, max(stamps), min(stamps))
+        stamps = {self.cameras[name].topic: picture.arrival.stamp_ns for name, picture in pictures.items()}
+        stamps[self.joints.topic] = state_stamp_ns
+        return Snapshot({name: picture.pixels for name, picture in pictures.items()}, state, stamps)
 
 
 def header_stamp_ns(serialized: bytes) -> int:

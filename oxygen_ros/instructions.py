@@ -48,16 +48,17 @@ class Instructions:
     """Handles each Instruction once, whichever of the two subscriptions hears it.
 
     decode: serialised message -> Instruction, raising InputError. reject: is given the only token of a request that
-    is not taken. complain: is given one line for the operator.
+    is not taken. complain: is given one line for the operator. seed: of sampled answers, -1 takes new ones.
     """
 
     def __init__(self, pipeline: Pipeline, engine: Engine, settings: Callable[[], LanguageSettings],
                  decode: Callable[[bytes], Instruction], *, reject: Callable[[Token], None],
-                 complain: Callable[[str], None], info: Callable[[str], None]) -> None:
+                 complain: Callable[[str], None], info: Callable[[str], None], seed: int = -1) -> None:
         self.task: ControlTask | None = None
         self.run = 0
         self._pipeline, self._engine, self._settings = pipeline, engine, settings
         self._decode, self._reject, self._complain, self._info = decode, reject, complain, info
+        self._seed = seed
         self._lock = threading.Lock()
         self._seen: deque[tuple[int, int]] = deque(maxlen=64)
         self._alive: set[int] = set()
@@ -122,7 +123,8 @@ class Instructions:
             prompt = self._pipeline.language_prompt(task.value, message.text)
             self._engine.submit(LanguageRequest(
                 request_id, tuple(prompt.tolist()), message.max_tokens or settings.max_tokens, task, message.priority,
-                settings.temperature, end_tokens=(self._pipeline.tokenizer.eos,),
+                settings.temperature, None if self._seed < 0 else (self._seed + request_id) % _LARGEST_COUNTED,
+                (self._pipeline.tokenizer.eos,),
             ))
             self._alive.add(request_id)
         except (InputError, RequestError) as error:

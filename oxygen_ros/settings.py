@@ -182,7 +182,7 @@ class Settings:
     kv_slots: int = parameter(
         8, "Frames whose keys and values are kept at once; one of them is the actions' own.", low=2, high=4096
     )
-    seed: int = parameter(-1, "Seed of the noise that denoising starts from; -1 takes a new one at each start.", low=-1)
+    seed: int = parameter(-1, "Seed of the noise that denoising starts from, and of sampled answers; -1 takes a new one at each start.", low=-1)
     fixed_noise: bool = parameter(
         False, "Start every frame from the same noise, so that equal observations give equal chunks."
     )

@@ -93,6 +93,15 @@ def decode_compressed(format: str, data) -> np.ndarray:
         raise InputError(thing, found, "a whole JPEG, PNG or WebP file") from error
 
 
+def picture(message, transport: str) -> np.ndarray:
+    """uint8 [H, W, 3] RGB of a deserialised sensor_msgs/Image (transport raw) or CompressedImage. Raises InputError."""
+    if transport == "compressed":
+        return decode_compressed(message.format, message.data)
+    return decode_image(
+        message.encoding, message.height, message.width, message.step, message.data, bool(message.is_bigendian)
+    )
+
+
 def rotate(image: np.ndarray, degrees: int) -> np.ndarray:
     """A view of the picture [H, W, 3] turned clockwise by 0, 90, 180 or 270 degrees. Raises InputError for others."""
     if degrees not in (0, 90, 180, 270):

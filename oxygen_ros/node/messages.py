@@ -13,7 +13,7 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import Marker, MarkerArray
 
 from ..embodiment.errors import InputError
-from ..embodiment.images import decode_compressed, decode_image
+from ..embodiment.images import picture
 from ..embodiment.robot import Robot
 from ..engine.outputs import FinishReason, Task, Token
 from ..frames import Chunk
@@ -52,12 +52,7 @@ def duration_message(nanoseconds: int) -> Duration:
 
 def pixels(serialized: bytes, transport: str) -> np.ndarray:
     """A serialised camera message -> uint8 [H, W, 3] RGB. Raises InputError."""
-    message = _deserialized(serialized, CAMERA_TYPES[transport])
-    if transport == "compressed":
-        return decode_compressed(message.format, message.data)
-    return decode_image(
-        message.encoding, message.height, message.width, message.step, message.data, bool(message.is_bigendian)
-    )
+    return picture(_deserialized(serialized, CAMERA_TYPES[transport]), transport)
 
 
 def joint_state(serialized: bytes) -> tuple[Sequence[str], Sequence[float]]:

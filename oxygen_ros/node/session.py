@@ -57,7 +57,7 @@ class Session:
         )
         self.instructions = Instructions(
             pipeline, engine, lambda: self.settings.language, messages.instruction,
-            reject=self.speech.refuse, complain=self._complain, info=self._log.info,
+            reject=self.speech.refuse, complain=self._complain, info=self._log.info, seed=self.settings.seed,
         )
         self.inputs = Inputs(
             JointInput("joint_states", messages.joint_state, self.policy.robot.joints,

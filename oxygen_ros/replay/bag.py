@@ -1,33 +1,49 @@
-"""The serialised messages of a recording, in the order in which they were received."""
+"""A recording, whatever wrote it: one file or a folder of them, packed or not; nothing is ever written beside it."""
 
 from __future__ import annotations
 
+import heapq
+import re
+import shutil
+import sqlite3
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from mcap.exceptions import McapError
-from mcap.reader import make_reader
+import yaml
 
+from .compression import PACKED, PackedError, unpack_file, unpacked
+from .storage import STORAGES, BagError, Content, Recorded, Topic, gathered
 
-class BagError(Exception):
-    """A recording that cannot be read: the message names the file and what is wrong with it."""
-
-
-@dataclass(frozen=True)
-class Topic:
-    """offered_qos: what its publisher offered, as rosbag2 writes it (YAML), or nothing."""
-
-    name: str
-    type: str
-    offered_qos: str = ""
+__all__ = ["Bag", "BagError", "Recorded", "Topic", "open_bag"]
 
 
 @dataclass(frozen=True)
-class Recorded:
-    topic: str
-    received_ns: int
-    data: bytes
+class _File:
+    """shown: as the user knows it; read: where its plain content lies. `held` keeps the latter while it is needed."""
+
+    shown: Path
+    read: Path
+    held: Any = None
+
+    def content(self) -> Content:
+        try:
+            return STORAGES[self.read.suffix].content(self.read)
+        except Exception as error:  # each library has its own, and lets through those of its decompressors
+            raise BagError(f"{self.shown} is not a readable {_kind(self.read)} file: {_reason(error)}") from error
+
+    def messages(self, topics: Collection[str] | None) -> Iterator[Recorded]:
+        messages = STORAGES[self.read.suffix].messages(self.read, topics)
+        while True:
+            try:
+                message = next(messages)
+                yield Recorded(message.topic, message.received_ns, unpacked(message.data))
+            except StopIteration:
+                return
+            except Exception as error:
+                raise BagError(f"{self.shown} breaks off: {_reason(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -39,44 +55,96 @@ class Bag:
     start_ns: int
     end_ns: int
     counts: Mapping[str, int] = field(default_factory=dict)
+    files: tuple[_File, ...] = ()
 
     @property
     def duration(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
 
     def messages(self, topics: Collection[str] | None = None) -> Iterator[Recorded]:
-        """Of these topics, or of all. Raises BagError where the file breaks off."""
-        with self.path.open("rb") as file:
-            messages = make_reader(file).iter_messages(topics=topics)
-            while True:
-                try:
-                    _, channel, message = next(messages)
-                except StopIteration:
-                    return
-                except Exception as error:  # besides its own, the reader lets through those of its decompressors
-                    raise BagError(f"{self.path} breaks off: {error or type(error).__name__}") from error
-                yield Recorded(channel.topic, message.log_time, message.data)
+        """Of these topics, or of all, in the order of receipt. Raises BagError where a file breaks off."""
+        return heapq.merge(*(file.messages(topics) for file in self.files), key=lambda message: message.received_ns)
 
 
 def open_bag(path: str | Path) -> Bag:
-    """Read the index of an MCAP file. Raises BagError."""
+    """A recording file (.mcap, .db3, .bag; also packed), or the folder that rosbag2 made. Raises BagError."""
     path = Path(path).expanduser()
-    if not path.is_file():
-        raise BagError(f"{path} is not a file; expected an MCAP recording")
-    try:
-        with path.open("rb") as file:
-            summary = make_reader(file).get_summary()
-    except (McapError, OSError) as error:
-        raise BagError(f"{path} is not a readable MCAP file: {error or type(error).__name__}") from error
-    if summary is None or summary.statistics is None:
-        raise BagError(f"{path} has no index, its recording was cut off; `mcap recover` makes a whole file of it")
-    if not summary.statistics.message_count:
+    files = tuple(_plain(file) for file in _files(path))
+    contents = [file.content() for file in files]
+    topics, counts = gathered((t, c.counts.get(t.name, 0)) for c in contents for t in c.topics.values())
+    filled = [content for content in contents if sum(content.counts.values())]
+    if not filled:
         raise BagError(f"{path} holds no messages")
-    topics = {
-        channel.topic: Topic(channel.topic, summary.schemas[channel.schema_id].name,
-                             channel.metadata.get("offered_qos_profiles", ""))
-        for channel in summary.channels.values()
-        if channel.schema_id in summary.schemas
-    }
-    counts = {summary.channels[i].topic: n for i, n in summary.statistics.channel_message_counts.items()}
-    return Bag(path, topics, summary.statistics.message_start_time, summary.statistics.message_end_time, counts)
+    start, end = min(c.start_ns for c in filled), max(c.end_ns for c in filled)
+    return Bag(path, topics, start, end, dict(counts), files)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return _listed(path) or _found(path)
+    if not path.is_file():
+        raise BagError(f"{path} is not a file or folder; expected an MCAP recording, or another that rosbag2 wrote")
+    if not _is_storage(path):
+        raise BagError(f"{path} is not a recording: its name ends in none of {', '.join(STORAGES)}, packed or not")
+    return [path]
+
+
+def _listed(folder: Path) -> list[Path]:
+    """The files that metadata.yaml names. What else it says, the files say better."""
+    try:
+        about = yaml.safe_load((folder / "metadata.yaml").read_text())["rosbag2_bagfile_information"]
+        names = [PurePosixPath(name).name for name in about["relative_file_paths"]]
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
+        return []
+    files = []
+    for name in names:  # rosbag2 has written the names of packed files with and without their suffix
+        plain = name.removesuffix(Path(name).suffix) if Path(name).suffix in PACKED else name
+        there = [folder / n for n in (name, plain, *(plain + suffix for suffix in PACKED)) if (folder / n).is_file()]
+        if not there:
+            raise BagError(f"{folder} lacks {name}, which its metadata.yaml names")
+        files.append(there[0])
+    return files
+
+
+def _found(folder: Path) -> list[Path]:
+    files = {_plain_name(file): file for file in sorted(folder.iterdir(), reverse=True) if _is_storage(file)}
+    if not files:
+        raise BagError(f"{folder} holds no recording: no file whose name ends in {', '.join(STORAGES)}, packed or not")
+    return sorted(files.values())
+
+
+def _is_storage(file: Path) -> bool:
+    return Path(_plain_name(file)).suffix in STORAGES and file.is_file()
+
+
+def _plain_name(file: Path) -> str:
+    return file.stem if file.suffix in PACKED else file.name
+
+
+def _plain(file: Path) -> _File:
+    """The file itself, or an unpacked copy in a temporary folder that goes when nobody needs it any more."""
+    journal = file.with_name(file.name + "-wal")  # of SQLite, when its writer was cut off
+    unfinished = journal.is_file() and journal.stat().st_size
+    if file.suffix not in PACKED and not unfinished:
+        return _File(file, file)
+    folder = tempfile.TemporaryDirectory(prefix="oxygen_ros_")
+    plain = Path(folder.name, _plain_name(file))
+    try:
+        if unfinished:
+            shutil.copy(file, plain)
+            shutil.copy(journal, plain.with_name(journal.name))
+            with sqlite3.connect(plain) as copy:
+                copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        else:
+            unpack_file(file, plain)
+    except (PackedError, OSError, sqlite3.Error) as error:
+        raise BagError(f"{file} cannot be unpacked: {_reason(error)}") from error
+    return _File(file, plain, folder)
+
+
+def _kind(file: Path) -> str:
+    return {".mcap": "MCAP", ".db3": "SQLite"}.get(file.suffix, "ROS 1")
+
+
+def _reason(error: Exception) -> str:
+    return re.sub(r"\s+", " ", str(error)) or type(error).__name__

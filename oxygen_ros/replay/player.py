@@ -112,10 +112,10 @@ def _moved(data: bytes, shift_ns: int) -> bytes:
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv if arguments is None else ["oxygen-play", *arguments]
     parser = argparse.ArgumentParser(
-        prog="oxygen-play", description="Publish the topics of an MCAP recording in real time. Remaps and namespaces "
+        prog="oxygen-play", description="Publish the topics of a recording in real time. Remaps and namespaces "
         "come after --ros-args, as for any ROS 2 node.",
     )
-    parser.add_argument("bag", help="MCAP file")
+    parser.add_argument("bag", help="recording: MCAP, SQLite or ROS 1 file, or the folder of a rosbag2")
     parser.add_argument("--rate", type=float, default=1.0, help="times real time (default: %(default)s)")
     parser.add_argument("--times", type=int, metavar="N", default=1,
                         help="how often to play it; 0 is for ever (default: %(default)s)")

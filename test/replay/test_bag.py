@@ -1,13 +1,13 @@
 """The index and the messages of a recording, and what is said of one that cannot be read."""
 
-from pathlib import Path
+import os
+import sqlite3
 
 import pytest
+from bags import BAG, COPIES, beginning, contents, split, write_mcap, write_ros1, write_rosbag2, zstd
 from mcap.writer import Writer
 
 from oxygen_ros.replay.bag import BagError, open_bag
-
-BAG = Path(__file__).parents[2] / "resource" / "aloha_transfer_cube.mcap"
 
 
 def test_index_of_the_sample():
@@ -27,7 +27,7 @@ def test_messages_come_in_the_order_of_receipt():
 
 
 @pytest.mark.parametrize("content, said", [
-    (None, "is not a file; expected an MCAP recording"),
+    (None, "is not a file or folder; expected an MCAP recording"),
     (b"", "is not a readable MCAP file"),
     (b"SQLite format 3\x00" + bytes(100), "is not a readable MCAP file"),
     (BAG.read_bytes()[:100_000], "is not a readable MCAP file|its recording was cut off"),
@@ -60,3 +60,85 @@ def test_a_chunk_that_was_damaged_later(tmp_path):
     file.write_bytes(content)
     with pytest.raises(BagError, match="breaks off"):
         list(open_bag(file).messages())
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_every_copy_holds_the_same_and_nothing_is_written_beside_it(tmp_path, copy):
+    messages = beginning(0.5)
+    path = COPIES[copy](tmp_path, messages)
+    before = sorted(str(file) for file in tmp_path.rglob("*"))
+    bag = open_bag(path)
+    assert contents(bag) == [(m.topic, m.received_ns, m.data) for m in messages]
+    assert (bag.start_ns, bag.end_ns) == (messages[0].received_ns, messages[-1].received_ns)
+    sample = open_bag(BAG)
+    assert {name: bag.topics[name].type for name in bag.topics if bag.counts[name]} == {
+        m.topic: sample.topics[m.topic].type for m in messages}
+    assert sorted(str(file) for file in tmp_path.rglob("*")) == before
+
+
+def test_ros1_standard_messages_are_those_of_ros2(tmp_path):
+    messages = beginning(0.5)
+    read = contents(open_bag(write_ros1(tmp_path / "x.bag", messages)))
+    # Serialised anew, so that bytes between two fields, which mean nothing, may differ.
+    expected = [(m.topic, m.received_ns) for m in messages if m.topic != "/instruction"]
+    assert sorted((topic, received) for topic, received, _ in read) == sorted(expected)
+    pictures = {(t, r): data for t, r, data in read if "image" in t}
+    assert pictures == {(m.topic, m.received_ns): m.data for m in messages if "image" in m.topic}
+
+
+def test_an_unfinished_transaction_log_of_sqlite_is_read_and_left_alone(tmp_path):
+    messages = beginning(0.3)
+    path = write_rosbag2(tmp_path / "x", messages) / "x.db3"
+    writer = sqlite3.connect(path)
+    writer.execute("PRAGMA journal_mode = WAL")
+    writer.execute("INSERT INTO messages(topic_id, timestamp, data) VALUES (1, ?, ?)", (messages[-1].received_ns + 1, b"x"))
+    writer.commit()
+    before = {file: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+    assert len(contents(open_bag(path))) == len(messages) + 1
+    assert {file: file.read_bytes() for file in before} == before
+    writer.close()
+
+
+@pytest.mark.parametrize("damage, said", [
+    (lambda packed: packed[:-5000], "is cut off|is damaged"),
+    (lambda packed: packed[:1000] + bytes(1000) + packed[2000:], "is damaged|not a readable MCAP|breaks off"),
+    (lambda packed: b"no zstd" + packed, "is neither zstd nor lz4"),
+])
+def test_a_damaged_packed_file_is_named(tmp_path, damage, said):
+    path = zstd(write_mcap(tmp_path / "x.mcap", beginning(0.3)))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(BagError, match=said) as error:
+        list(open_bag(path).messages())
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_folders_that_lack_something(tmp_path):
+    with pytest.raises(BagError, match="holds no recording"):
+        open_bag(tmp_path)
+    folder = write_rosbag2(tmp_path / "x", beginning(0.1))
+    os.remove(folder / "x.db3")
+    with pytest.raises(BagError, match="lacks x.db3, which its metadata.yaml names"):
+        open_bag(folder)
+    (tmp_path / "x.txt").write_text("no bag")
+    with pytest.raises(BagError, match="its name ends in none of .mcap, .db3, .bag"):
+        open_bag(tmp_path / "x.txt")
+
+
+def test_a_damaged_database(tmp_path):
+    path = write_rosbag2(tmp_path / "x", beginning(0.3)) / "x.db3"
+    content = bytearray(path.read_bytes())
+    content[2000:20_000] = bytes(18_000)
+    path.write_bytes(content)
+    with pytest.raises(BagError, match="x.db3"):
+        list(open_bag(path).messages())
+
+
+def test_a_topic_of_two_types_says_so(tmp_path):
+    folder = split(tmp_path / "x", beginning(0.2))
+    with (folder / "bag_2.mcap").open("wb") as file:
+        writer = Writer(file)
+        writer.start()
+        channel = writer.register_channel("/phase", "cdr", writer.register_schema("std_msgs/msg/Int8", "ros2msg", b"int8 data"))
+        writer.add_message(channel, 1, b"0123", 1)
+        writer.finish()
+    assert open_bag(folder).topics["/phase"].type == "std_msgs/msg/String and std_msgs/msg/Int8"

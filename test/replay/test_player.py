@@ -100,7 +100,7 @@ def test_ctrl_c_ends_it(ear):
 
 @pytest.mark.parametrize("arguments, said", [
     (["nowhere.mcap"], "nowhere.mcap is not a file"),
-    ([__file__], "is not a readable MCAP file"),
+    ([__file__], "is not a recording: its name ends in none of .mcap"),
     ([BAG, "--rate", "0"], "--rate is 0.0, expected more than 0"),
     ([BAG, "--times", "-1"], "--times is -1, expected 0 or more"),
     ([BAG, "--wait", "/nowhere"], "has no /nowhere; it has /"),
