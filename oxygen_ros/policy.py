@@ -79,6 +79,7 @@ def load_policy(
     pipeline = _pipeline(body, settings, checkpoint)
     say(f"computing in {settings.dtype} on {device}")
     model = checkpoint.model(device, getattr(torch, settings.dtype), reading)
+    model.pack()
     engine = Engine(model, EngineSettings(
         denoise_steps=settings.denoise_steps,
         accumulated_time=checkpoint.conventions.accumulated_time,

@@ -78,7 +78,7 @@ def noise():
 
 def by_hand(policy, pixels, tokens, accumulated):
     """Model actions [H, A] from pixels [C, 3, S, S] in [-1, 1], in float64 but for openpi's clock."""
-    network = PlainPi05(policy.engine.model)
+    network = PlainPi05(load(policy.folder).model())
     images = [network.image_tokens(torch.tensor(np.array(p), dtype=torch.float64)) for p in pixels]
     prefix = torch.cat([*images, network.embed(torch.tensor(tokens))])
     valid = torch.ones(len(prefix), dtype=torch.bool)

@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-import torch.nn.functional as F
 
 from ..engine.kv_pool import KVPool
 from ..engine.observation import Observation
 from ..engine.passes import Passes
 from ..engine.request import LanguageRequest, RunningRequest
-from ..pi05.layers import attend, product
+from ..pi05.config import TransformerConfig
+from ..pi05.layers import attend
 from ..pi05.model import Pi05
+from ..pi05.packed import Linear
 from . import plain, roofline
 from .machine import seconds
 from .workload import CAMERAS
@@ -51,6 +52,15 @@ class Laboratory:
         request = LanguageRequest(0, (5,), 1_000_000, end_tokens=())
         return RunningRequest(request, slot, self.pool.take_tail(), 0, None)
 
+    def matrices(self, config: TransformerConfig, out_widths: Sequence[int], pack: bool = True) -> list[Linear]:
+        """A matrix of each width for every layer, all from the layer's own width, at random."""
+        made = [Linear(config.width, out) for _ in range(config.depth) for out in out_widths]
+        for matrix in made:
+            matrix.to(self.device, self.model.dtype)
+            if pack:
+                matrix.pack()
+        return made
+
     def prefill(self) -> None:
         self.passes.prefill(self.observation, self.slot, wants_hidden=False)
 
@@ -73,7 +83,7 @@ class Laboratory:
 def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     """Name, with, without. Those of one layer are run for all layers of a frame."""
     model, config = lab.model, lab.model.config
-    backbone, expert, device = model.backbone, model.expert, lab.device
+    backbone, device = model.backbone, lab.device
     length, heads, head_dim = lab.slot.prefix_length, config.backbone.num_heads, config.backbone.head_dim
     horizon, kv_heads = config.action_horizon, config.backbone.num_kv_heads
 
@@ -106,12 +116,15 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     noise = torch.randn(horizon, config.action_dim, device=device)
     yield "modulations computed once", lab.denoise, lambda: plain.denoise(model, noise, lab.slot, lab.steps)
 
+    query_width, kv_width = heads * head_dim, kv_heads * head_dim
     rows = torch.randn(horizon, config.expert.width, device=device).to(model.dtype)
-    expert_layers = [layer for layer in expert.layers for _ in range(lab.steps)]
+    mlp = config.expert.mlp_dim
+    ours = lab.matrices(config.expert, (query_width + 2 * kv_width, 2 * mlp))
+    theirs = lab.matrices(config.expert, (query_width, kv_width, kv_width, mlp, mlp))
     yield (
         "one matrix for q, k, v, one for gate, up (denoise)",
-        lambda: [(layer.attention.qkv(rows), layer.mlp.gate_up(rows)) for layer in expert_layers],
-        lambda: [plain.projections(layer.attention, layer.mlp, rows) for layer in expert_layers],
+        lambda: [matrix(rows) for _ in range(lab.steps) for matrix in ours],
+        lambda: [matrix(rows) for _ in range(lab.steps) for matrix in theirs],
     )
     expert_depth = config.expert.depth
     suffix = torch.randn(2, kv_heads, horizon, head_dim, device=device).to(model.dtype)
@@ -124,11 +137,11 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     logits = torch.randn(lab.rows, config.vocab_size, device=device).to(model.dtype)
     yield "arg-max of the logits", lambda: logits.argmax(-1), lambda: plain.choose(logits)
     hidden = torch.randn(MANY, config.backbone.width, device=device).to(model.dtype)
-    gates = [layer.mlp.gate_up.weight for layer in backbone.layers]
+    widths = (query_width + 2 * kv_width, 2 * config.backbone.mlp_dim)
+    packed, unpacked = lab.matrices(config.backbone, widths), lab.matrices(config.backbone, widths, pack=False)
     yield (
-        f"weights on the left for {MANY} rows (decode: gate and up, head)",
-        lambda: [backbone.logits(hidden), *(product(hidden, weight) for weight in gates)],
-        lambda: [F.linear(hidden, weight) for weight in (backbone.embedding, *gates)],
+        f"packed weights for {MANY} rows (decode: q, k, v, gate, up)",
+        lambda: [matrix(hidden) for matrix in packed], lambda: [matrix(hidden) for matrix in unpacked],
     )
     yield f"{MANY} requests in one step", lambda: lab.decode(MANY), lambda: lab.decode_singly(MANY)
 

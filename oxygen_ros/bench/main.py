@@ -156,6 +156,7 @@ def _model(config, dtype: torch.dtype, device: torch.device, seed: int) -> Pi05:
     model = random_model(config, seed)
     for name, parameter in model.named_parameters():
         parameter.data = parameter.data.to(device, model.precision_of(name, dtype))
+    model.pack()
     return model
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..pi05.backbone import Backbone
 from ..pi05.cache import KeyValue, Strip
 from ..pi05.flow import euler, flow_times
-from ..pi05.layers import GatedMLP, SelfAttention
 from ..pi05.model import Pi05
 
 
@@ -39,13 +37,6 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     scores = query.transpose(0, 1) @ key.transpose(1, 2) * head_dim**-0.5
     mixed = scores.softmax(-1, dtype=torch.float32).to(query.dtype) @ value
     return mixed.transpose(0, 1).reshape(length, heads * head_dim)
-
-
-def projections(attention: SelfAttention, mlp: GatedMLP, x: Tensor) -> list[Tensor]:
-    """Query, key, value, gate and up by a matrix each; x [T, width] -> five products."""
-    heads, kv = attention.num_heads * attention.head_dim, attention.num_kv_heads * attention.head_dim
-    parts = *attention.qkv.weight.split((heads, kv, kv)), *mlp.gate_up.weight.chunk(2)
-    return [F.linear(x, part) for part in parts]
 
 
 def joint(prefix: KeyValue, suffix: KeyValue) -> list[Tensor]:

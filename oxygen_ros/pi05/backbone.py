@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from .cache import KeyValue, Strip, Tail
 from .config import TransformerConfig
-from .layers import GatedMLP, RotaryTable, SelfAttention, attend, product, rms_normalize
+from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
+from .packed import PackedWeight, can_pack
 
 Memory = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Takes a layer's query, key and value, keeps the latter two, returns the attended [T, heads * D]."""
@@ -69,6 +70,7 @@ class Backbone(nn.Module):
         super().__init__()
         self.embedding = nn.Parameter(torch.zeros(vocab_size, config.width))
         self.head: nn.Parameter | None = None
+        self._packed_head: PackedWeight | None = None
         self.layers = nn.ModuleList(BackboneLayer(config, eps) for _ in range(config.depth))
         self.norm = RMSNorm(config.width, eps)
         self.rotary = RotaryTable(config.head_dim, rope_theta)
@@ -79,7 +81,16 @@ class Backbone(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [R, width] after the final norm -> [R, vocab_size]."""
-        return product(hidden, self.embedding if self.head is None else self.head)
+        return F.linear(hidden, self._head()) if self._packed_head is None else self._packed_head(hidden)
+
+    def pack_head(self) -> None:
+        """As `Linear.pack`. The embedding stays to be read, so a tied head then costs its memory once more."""
+        if self._packed_head is None and can_pack(self.embedding):
+            self._packed_head = PackedWeight(self._head().detach())
+            self.head = None
+
+    def _head(self) -> Tensor:
+        return self.embedding if self.head is None else self.head
 
     def prefill(
         self,

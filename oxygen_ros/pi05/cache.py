@@ -27,6 +27,7 @@ class Strip:
     def __init__(self, storage: Tensor, horizon: int) -> None:
         self.horizon = horizon
         self.capacity = storage.shape[3] - horizon
+        self.dtype = storage.dtype
         self.prefix_length = 0
         self.valid: Tensor | None = None
         self.next_position = 0

@@ -79,7 +79,7 @@ class ActionExpert(nn.Module):
 
         All actions see each other and the whole prefix. Their keys and values overwrite the strip's suffix.
         """
-        dtype = self.layers[0].attention.qkv.weight.dtype
+        dtype = strip.dtype
         rotary = self.rotary.span(strip.next_position, len(actions), actions.device)
         mask = strip.joint_mask()
         x = self.action_in(actions).to(dtype)

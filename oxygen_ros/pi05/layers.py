@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .packed import Linear
+
 
 def rms_normalize(x: Tensor, eps: float) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over the last axis, in float32 whatever the stream's type."""
@@ -60,31 +62,6 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     return out[0].view(kv_heads, length, group * head_dim).transpose(0, 1).reshape(length, heads * head_dim)
 
 
-FEW_ROWS = range(7, 48)
-"""Rows for which `product` turns its operands round, as measured with MKL 2024.2 on AVX-512."""
-
-
-def product(x: Tensor, weight: Tensor) -> Tensor:
-    """x [T, in] times the transpose of weight [out, in] -> [T, out]; the same sums as `F.linear`.
-
-    For a handful of rows a CPU's BLAS streams the weights several times, a few rows each; with the weights as the left
-    operand their number hardly matters. A decode step of 8 rows takes 0.81, of 12 rows 0.69 of its time by `F.linear`.
-    """
-    if x.device.type == "cpu" and x.dtype == torch.float32 and len(x) in FEW_ROWS:
-        return (weight @ x.t()).t()
-    return F.linear(x, weight)
-
-
-class Linear(nn.Linear):
-    """Without bias, by `product`."""
-
-    def __init__(self, width: int, out_width: int) -> None:
-        super().__init__(width, out_width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return product(x, self.weight)
-
-
 class GatedMLP(nn.Module):
     """down(gelu_tanh(gate x) * (up x)), gate and up being the two halves of one matrix."""
 
@@ -104,8 +81,9 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, num_heads: int, num_kv_heads: int, head_dim: int) -> None:
         super().__init__()
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
-        self.qkv = nn.Linear(width, (num_heads + 2 * num_kv_heads) * head_dim, bias=False)
-        self.out = nn.Linear(num_heads * head_dim, width, bias=False)
+        self.qkv = Linear(width, (num_heads + 2 * num_kv_heads) * head_dim)
+        self.out = Linear(num_heads * head_dim, width)
+        self._kv: Linear | None = None
 
     def project(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """x [T, width] -> rotated query [T, heads, D], rotated key and value [kv_heads, T, D]."""
@@ -117,10 +95,20 @@ class SelfAttention(nn.Module):
     def project_kv(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Only the key and value of `project`, [kv_heads, T, D] each."""
         kv = self.num_kv_heads
-        pair = F.linear(x, self.qkv.weight[self.num_heads * self.head_dim :]).view(len(x), 2 * kv, self.head_dim)
+        pair = F.linear(x, self._kv_weight()) if self._kv is None else self._kv(x)
+        pair = pair.view(len(x), 2 * kv, self.head_dim)
         return rotate(pair[:, :kv], rotary).transpose(0, 1), pair[:, kv:].transpose(0, 1)
 
     def project_query(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
         """Only the query of `project`, [T, heads, D]."""
-        query = F.linear(x, self.qkv.weight[: self.num_heads * self.head_dim])
+        query = self.qkv(x)[:, : self.num_heads * self.head_dim]
         return rotate(query.view(len(x), self.num_heads, self.head_dim), rotary)
+
+    def keep_kv(self) -> None:
+        """Have the matrix of `project_kv` by itself, before that of all three is packed."""
+        weight = self._kv_weight()
+        self._kv = Linear(*weight.t().shape)
+        self._kv.weight = nn.Parameter(weight.detach().clone())
+
+    def _kv_weight(self) -> Tensor:
+        return self.qkv.weight[self.num_heads * self.head_dim :]

@@ -13,6 +13,7 @@ from .cache import Strip
 from .config import Pi05Config
 from .expert import ActionExpert
 from .flow import euler, flow_times
+from .packed import Linear, can_pack
 from .rtc import Guidance, trained_times
 from .vision import VisionTower
 
@@ -53,6 +54,18 @@ class Pi05(nn.Module):
         and their adaptive maps, the action and time projections.
         """
         return torch.float32 if _FLOAT32_ISLAND.search(name) else dtype
+
+    def pack(self) -> None:
+        """Lay all large matrices out for this machine's matrix library: float32 on a CPU with MKL, nothing elsewhere.
+
+        The values stay the same; the plain weights are given back, so the network cannot be saved or moved afterwards.
+        """
+        if can_pack(self.backbone.embedding):
+            self.backbone.layers[-1].attention.keep_kv()
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.pack()
+        self.backbone.pack_head()
 
     def embed_prefix(self, images: Tensor, tokens: Tensor) -> Tensor:
         """images [N, 3, S, S] in [-1, 1] and tokens [T] -> the prefix [N * tokens_per_image + T, width]."""

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .config import VisionConfig
+from .packed import Linear
 
 
 class VisionBlock(nn.Module):
@@ -17,11 +18,11 @@ class VisionBlock(nn.Module):
         width = config.width
         self.num_heads = config.num_heads
         self.norm1 = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv = Linear(width, 3 * width, bias=True)
+        self.out = Linear(width, width, bias=True)
         self.norm2 = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.fc1 = nn.Linear(width, config.mlp_dim)
-        self.fc2 = nn.Linear(config.mlp_dim, width)
+        self.fc1 = Linear(width, config.mlp_dim, bias=True)
+        self.fc2 = Linear(config.mlp_dim, width, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
         images, tokens, width = x.shape
@@ -43,18 +44,18 @@ class VisionTower(nn.Module):
         super().__init__()
         self.patch_size, self.image_size = config.patch_size, config.image_size
         # A convolution whose stride is its kernel is a matrix product over patches.
-        self.patch_embedding = nn.Linear(3 * config.patch_size**2, config.width)
+        self.patch_embedding = Linear(3 * config.patch_size**2, config.width, bias=True)
         self.position_embedding = nn.Parameter(torch.zeros(config.tokens_per_image, config.width))
         self.blocks = nn.ModuleList(VisionBlock(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.width, eps=config.layer_norm_eps)
-        self.projector = nn.Linear(config.width, out_width)
+        self.projector = Linear(config.width, out_width, bias=True)
 
     def forward(self, images: Tensor) -> Tensor:
         size = self.image_size
         if images.ndim != 4 or images.shape[1:] != (3, size, size):
             raise ValueError(f"images have shape {list(images.shape)}, the vision tower needs [N, 3, {size}, {size}]")
         x = self.patch_embedding(self._patches(images)) + self.position_embedding
-        x = x.to(self.projector.weight.dtype)
+        x = x.to(self.projector.bias.dtype)
         for block in self.blocks:
             x = block(x)
         return self.projector(self.norm(x))
@@ -62,5 +63,5 @@ class VisionTower(nn.Module):
     def _patches(self, images: Tensor) -> Tensor:
         """[N, 3, S, S] -> [N, grid * grid, 3 * patch * patch], row by row."""
         patch, grid = self.patch_size, self.image_size // self.patch_size
-        cut = images.to(self.patch_embedding.weight.dtype).view(len(images), 3, grid, patch, grid, patch)
+        cut = images.to(self.patch_embedding.bias.dtype).view(len(images), 3, grid, patch, grid, patch)
         return cut.permute(0, 2, 4, 1, 3, 5).reshape(len(images), grid * grid, 3 * patch * patch)

@@ -31,10 +31,12 @@ CONFIGS = {
 class Case:
     """A frame with a missing camera in the middle and a padded prompt; the long way sees all of it, masked."""
 
-    def __init__(self, config: Pi05Config) -> None:
+    def __init__(self, config: Pi05Config, packed: bool) -> None:
         generator = torch.Generator().manual_seed(7)
         self.model = random_model(config, seed=3)
         self.plain = PlainPi05(self.model)
+        if packed:
+            self.model.pack()
         size = config.vision.image_size
         images = torch.rand(3, 3, size, size, generator=generator) * 2 - 1
         present = torch.tensor([True, False, True])
@@ -58,9 +60,11 @@ class Case:
         return Tail(torch.full((c.depth, 2, c.num_kv_heads, room, c.head_dim), 9.0))
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(scope="module", params=[(name, packed) for name in CONFIGS for packed in (False, True)],
+                ids=lambda p: p[0] + (", packed" if p[1] else ""))
 def case(request):
-    return Case(CONFIGS[request.param])
+    name, packed = request.param
+    return Case(CONFIGS[name], packed)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal text"])
