@@ -126,12 +126,12 @@ class Continuity:
         return command
 
     def hold(self, now_ns: int) -> Command | None:
-        """A chunk that stays where the last one has led to by now; None if there was none.
+        """A chunk that stays where the last one has led to by now; None if the robot stands still already.
 
         Of the command rather than of the measured position: the arm does not turn back by its lag, nor a gripper let go.
         """
         course = self._course
-        if course is None:
+        if course is None or not self._motion.under_way(now_ns):
             return None
         row = course.at(np.array([(now_ns - course.start_ns) / self._step_ns]))[0] - course.origin
         actions = np.repeat(self._standing(row)[None], len(course.actions), 0).astype(np.float32)

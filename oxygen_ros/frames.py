@@ -9,13 +9,15 @@ from typing import Protocol
 
 import numpy as np
 
+from .commander import Chunk, Commander
+from .continuity import Command, Seam
 from .embodiment.errors import InputError
 from .embodiment.pipeline import ModelInput
 from .engine import outputs
 from .engine.engine import FrameError
 from .inputs import Inputs, NotReady, Now, Reason, Snapshot
 from .instructions import ControlTask, Instructions
-from .motion import Motion
+from .pi05.rtc import Guidance
 from .policy import Policy
 from .settings import Settings
 
@@ -29,6 +31,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
+<<<<<<< HEAD
 class Chunk:
     """What the robot is to do: actions float32 [H, action_dim] in robot units, as in msg/ActionChunk.msg.
 
@@ -45,6 +48,8 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+=======
+>>>>>>> 8b6bfb9 (wip)
 class Stats(outputs.FrameStats):
     """What one frame cost, as in msg/FrameStats.msg."""
 
@@ -54,6 +59,11 @@ class Stats(outputs.FrameStats):
     deadline_misses: int = 0
     stale_inputs: int = 0
     observation_age: float = 0.0
+    boundary_jump: float = 0.0
+    committed_actions: int = 0
+    clamped_actions: int = 0
+    slowed_actions: int = 0
+    masked_frames: int = 0
 
 
 class Listener(Protocol):
@@ -69,22 +79,28 @@ class Health:
     """What diagnostics report of one activation; written by the frame thread."""
 
     waiting_for: tuple[Reason, ...] = ()
+    masked: tuple[Reason, ...] = ()
     last_error: str = ""
     failed_frames: int = 0
     failures_in_a_row: int = 0
     stale_inputs: int = 0
+    masked_frames: int = 0
     late_chunks: int = 0
+    clamped_actions: int = 0
+    slowed_actions: int = 0
     last_frame: float | None = None  # time.monotonic, when it ended
     stats: Stats | None = None
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a frame acts on."""
+    """What a frame acts on, and what its chunk is to join."""
 
     task: ControlTask
     snapshot: Snapshot
     model_input: ModelInput
+    seam: Seam
+    guidance: Guidance | None
 
 
 @dataclass
@@ -96,6 +112,7 @@ class Frame:
     began: float
     preprocess: float = 0.0
     seen: Seen | None = None
+    command: Command | None = None
 
 
 class Frames:
@@ -112,18 +129,21 @@ class Frames:
         self._policy, self._settings, self._inputs, self._instructions = policy, settings, inputs, instructions
         self._listener = listener
         self._say, self._now, self._misses, self._warn, self._error = say, now, misses, warn, error
-        self._motion = Motion()
-        self._sequence = 0
+        self._commander = Commander(policy.pipeline, settings, inputs, instructions, listener.chunk, now)
         self._last_began: float | None = None
 
     def begin(self) -> None:
         """Forget what was before, as on activation."""
         self.health, self._last_began = Health(), None
+        self._commander.forget()
+
+    def halt(self, instruction_id: int) -> None:
+        """End the motion under way, as stop_policy says. From any thread, whatever frame runs."""
+        self._commander.hold(instruction_id)
 
     def make(self, tick: Tick) -> None:
         """A frame may fail; the loop, the node and the next frame do not."""
-        self._sequence += 1
-        frame, health = Frame(self._sequence, tick, time.monotonic()), self.health
+        frame, health = Frame(self._commander.number(), tick, time.monotonic()), self.health
         try:
             self._make(frame)
             health.failures_in_a_row = 0
@@ -146,7 +166,8 @@ class Frames:
             stream = engine.language(deadline)
         else:
             self.health.waiting_for = ()
-            stream = engine.frame(self._policy.observation(seen.model_input, seen.snapshot.stamp_ns), deadline)
+            observation = self._policy.observation(seen.model_input, seen.snapshot.stamp_ns, seen.guidance)
+            stream = engine.frame(observation, deadline)
         for output in stream:
             if isinstance(output, outputs.Actions):
                 self._give_chunk(frame, seen, output)
@@ -161,7 +182,8 @@ class Frames:
         if task is None:
             raise NotReady([Reason("instruction", "none yet, publish one with task ACT")])
         try:
-            snapshot = self._inputs.snapshot(self._now())
+            now = self._now()
+            snapshot = self._inputs.snapshot(now)
             model_input = self._policy.pipeline.observe(snapshot.images, snapshot.state, task.text)
         except InputError as error:
             raise NotReady([Reason("observation", str(error))]) from None
@@ -171,7 +193,11 @@ class Frames:
                     self._warn(reason.topic, str(reason))
         for warning in model_input.warnings:
             self._warn("observation", warning)
-        return Seen(task, snapshot, model_input)
+        self.health.masked_frames += bool(snapshot.masked)
+        self.health.masked = snapshot.masked
+        for reason in snapshot.masked:
+            self._warn(reason.topic, f"left out: {reason}")
+        return Seen(task, snapshot, model_input, *self._commander.begin(task, snapshot, model_input, now))
 
     def _wait_for(self, reasons: tuple[Reason, ...]) -> None:
         self.health.waiting_for = reasons
@@ -183,26 +209,33 @@ class Frames:
     def _give_chunk(self, frame: Frame, seen: Seen, output: outputs.Actions) -> None:
         if self._instructions.run != seen.task.run:  # stopped while this frame was being computed
             return
-        robot, lifespan = self._policy.robot, self._settings().chunk_lifespan
+        health, lifespan = self.health, self._settings().chunk_lifespan
         actions = self._policy.robot_actions(output.actions, seen.model_input)
         if not np.isfinite(actions).all():
             raise FloatingPointError("the actions in robot units hold NaN or infinity")
-        now_ns = self._now().ros_ns
-        latency = (now_ns - output.stamp_ns) / 1e9
+        latency = (self._now().ros_ns - output.stamp_ns) / 1e9
         if lifespan and latency > lifespan:
-            self.health.late_chunks += 1
+            health.late_chunks += 1
             self._warn("action_chunk", f"chunk not sent: {latency:.2f} s after what it was computed from, "
                        f"chunk_lifespan is {lifespan:g} s")
             return
+<<<<<<< HEAD
         length_ns = round(len(actions) * robot.step_dt * 1e9)
         start_ns = self._motion.start_ns(seen.task.run, output.stamp_ns, now_ns, length_ns)
         self._listener.chunk(Chunk(
             actions, frame.sequence, seen.task.instruction_id, output.stamp_ns, start_ns, now_ns, seen.snapshot,
         ))
+=======
+        frame.command = self._commander.send(actions, seen.seam, seen.task, seen.snapshot, frame.sequence)
+        if frame.command is not None:
+            health.clamped_actions += frame.command.clamped
+            health.slowed_actions += frame.command.slowed
+>>>>>>> 8b6bfb9 (wip)
 
     def _give_stats(self, frame: Frame, measured: outputs.FrameStats) -> None:
         ended = time.monotonic()
         oldest_ns = frame.seen.snapshot.oldest_ns if frame.seen else self._inputs.oldest_ns()
+        command = frame.command
         ours = {
             "sequence": frame.sequence,
             "period": 0.0 if self._last_began is None else frame.began - self._last_began,
@@ -213,6 +246,11 @@ class Frames:
             "deadline_misses": self._misses(),
             "stale_inputs": self.health.stale_inputs,
             "observation_age": 0.0 if oldest_ns is None else (self._now().ros_ns - oldest_ns) / 1e9,
+            "boundary_jump": command.boundary_jump if command else 0.0,
+            "committed_actions": command.committed if command else 0,
+            "clamped_actions": self.health.clamped_actions,
+            "slowed_actions": self.health.slowed_actions,
+            "masked_frames": self.health.masked_frames,
         }
         theirs = {f.name: getattr(measured, f.name) for f in fields(measured)}
         self.health.stats = Stats(**{**theirs, **ours})

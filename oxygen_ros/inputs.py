@@ -6,6 +6,7 @@ Receipt is on the steady clock, stamps are ROS time. A message counts as fresh o
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from .embodiment.joints import JointBuffer
 
 # A driver may stamp the end of an exposure by a clock that is a little ahead of ours.
 FUTURE_TOLERANCE = 0.1  # s
+_HEADER = 12  # bytes that hold encapsulation and stamp
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,17 @@ class Picture:
 class Snapshot:
     """Everything one frame is made from.
 
+<<<<<<< HEAD
     stamps: topic -> stamp of the message that is used; of joints that came in parts, of the oldest.
+=======
+    stamp_ns: of the newest picture, or of the joint state if that is newer. oldest_ns: of what is oldest.
+    masked: why optional cameras are not among the images.
+>>>>>>> 8b6bfb9 (wip)
     """
 
     images: Mapping[str, np.ndarray]
     state: np.ndarray
+<<<<<<< HEAD
     stamps: Mapping[str, int]
 
     @property
@@ -79,14 +87,23 @@ class Snapshot:
     @property
     def oldest_ns(self) -> int:
         return min(self.stamps.values())
+=======
+    stamp_ns: int
+    oldest_ns: int
+    masked: tuple[Reason, ...] = ()
+>>>>>>> 8b6bfb9 (wip)
 
 
-class Source:
-    """One topic, and how it fares: counts, the newest `problem`, and whether its messages are `unstamped`."""
+class Source(ABC):
+    """One topic, and how it fares: counts, the newest `problem`, and whether its messages are `unstamped`.
+
+    received: messages. refused: those that were no good. late: those that came after newer ones. unusable: frames that
+    could not use it.
+    """
 
     def __init__(self, topic: str, max_age: float) -> None:
         self.topic, self.max_age = topic, max_age
-        self.received = self.refused = 0
+        self.received = self.refused = self.late = self.unusable = 0
         self.problem: Reason | None = None
         self._unstamped: Reason | None = None
         self._heard: Now | None = None  # the last message, whatever it was worth
@@ -97,10 +114,17 @@ class Source:
 
     def age(self, now: Now) -> float | None:
         """Seconds since the last message came, None before the first."""
-        return None if self._heard is None else (now.steady_ns - self._heard.steady_ns) / 1e9
+        heard = self._heard
+        return None if heard is None else (now.steady_ns - heard.steady_ns) / 1e9
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget all messages, as on activation: no chunk may come from data of before."""
 
     def _hear(self, stamp_ns: int, now: Now) -> int:
         """Note that a message came; return the stamp that it counts by, which is its receipt where it has none."""
+        if self._heard is not None and self._heard.ros_ns - now.ros_ns > FUTURE_TOLERANCE * 1e9:
+            self.clear()  # time began again, as that of a bag played in a loop
         self.received += 1
         self._heard = now
         self._unstamped = None if stamp_ns else Reason(
@@ -112,12 +136,17 @@ class Source:
         self.refused += 1
         self.problem = Reason(self.topic, text)
 
+    def _overtaken(self, stamp_ns: int, newest_ns: int) -> bool:
+        """Whether a message was overtaken by a newer one. Much older than that is a clock that was set back."""
+        return 0 < newest_ns - stamp_ns <= self.max_age * 1e9
+
     def _standstill(self) -> str:
         """What does not change although messages come."""
         return "their stamp has not changed"
 
     def _require_fresh(self, stamp_ns: int, receipt: Now, now: Now) -> None:
         """Raises NotReady where the last good message is too old by either clock, or from the future."""
+        heard = self._heard or receipt
         waited, age = (now.steady_ns - receipt.steady_ns) / 1e9, (now.ros_ns - stamp_ns) / 1e9
         behind = (receipt.ros_ns - stamp_ns) / 1e9
         if age < -FUTURE_TOLERANCE:
@@ -127,7 +156,7 @@ class Source:
                     f"{self.max_age:g} s; synchronise the clocks, or set use_sim_time and play the bag with --clock")
         elif max(waited, age) <= self.max_age:
             return
-        elif not self.problem and self._heard.steady_ns > receipt.steady_ns:
+        elif not self.problem and heard.steady_ns > receipt.steady_ns:
             text = f"messages come, but {self._standstill()} for {age:.2f} s, the limit is {self.max_age:g} s"
         else:
             text = f"the last good message came {waited:.2f} s ago, the limit is {self.max_age:g} s"
@@ -140,31 +169,42 @@ class CameraInput(Source):
     """The newest picture of one camera topic.
 
     `receive` may run in any thread, `picture` in the frame's only.
+    frozen_after: so many pictures that differ in nothing but their stamps are a frozen camera; 0 never.
+    optional: a frame can do without it.
     """
 
-    def __init__(self, topic: str, decode: Callable[[bytes], np.ndarray], max_age: float) -> None:
+    def __init__(self, topic: str, decode: Callable[[bytes], np.ndarray], max_age: float, *, frozen_after: int = 0,
+                 optional: bool = False) -> None:
         super().__init__(topic, max_age)
+        self.frozen_after, self.optional = frozen_after, optional
         self._decode = decode
         self.clear()
 
     def clear(self) -> None:
-        """Forget all pictures, as on activation: no chunk may come from data of before."""
         self.problem = self._heard = None
+        self._alike = 0  # pictures before the newest one that had its bytes
         self._newest: Arrival | None = None
         self._tried: Arrival | None = None
         self._good: Picture | None = None
 
     @property
     def good_stamp_ns(self) -> int | None:
-        return None if self._good is None else self._good.arrival.stamp_ns
+        good = self._good
+        return None if good is None else good.arrival.stamp_ns
 
     def receive(self, serialized: bytes, now: Now) -> None:
         given = header_stamp_ns(serialized)
         stamp_ns, newest = self._hear(given, now), self._newest
         # The same stamp again is the same picture, sent again. Without stamps the bytes have to tell.
         again = newest is not None and (newest.stamp_ns == stamp_ns if given else newest.serialized == serialized)
-        if not again:
-            self._newest = Arrival(serialized, stamp_ns, now)
+        if again:
+            return
+        if newest is not None and given and self._overtaken(stamp_ns, newest.stamp_ns):
+            self.late += 1
+            return
+        same = self.frozen_after and newest is not None and _same_but_for_stamp(serialized, newest.serialized)
+        self._alike = self._alike + 1 if same else 0
+        self._newest = Arrival(serialized, stamp_ns, now)
 
     def picture(self, now: Now) -> Picture:
         """The newest good picture. A broken one is refused once, with `problem` set, and the last good one ages on.
@@ -180,10 +220,14 @@ class CameraInput(Source):
                 self._good, self.problem = Picture(self._decode(newest.serialized), newest), None
             except InputError as error:
                 self._refuse(str(error))
-        if self._good is None:
+        good = self._good  # `clear` may take it away at any time
+        if good is None:
             raise NotReady([self.problem or Reason(self.topic, "no good message yet")])
-        self._require_fresh(self._good.arrival.stamp_ns, self._good.arrival.receipt, now)
-        return self._good
+        if 0 < self.frozen_after <= self._alike + 1:
+            raise NotReady([Reason(self.topic, f"frozen: its last {self._alike + 1} pictures are the same, byte for "
+                                   f"byte, frozen_after is {self.frozen_after}; restart the camera")])
+        self._require_fresh(good.arrival.stamp_ns, good.arrival.receipt, now)
+        return good
 
 
 class JointInput(Source):
@@ -216,9 +260,12 @@ class JointInput(Source):
         stamp_ns = self._hear(header_stamp_ns(serialized), now)
         try:
             names, positions = self._decode(serialized)
-            self._buffer.update(names, positions, stamp_ns, now.steady_ns)
+            overtaken = self._buffer.update(names, positions, stamp_ns, now.steady_ns, self._overtaken)
         except InputError as error:
             self._refuse(str(error))
+            return
+        if overtaken:
+            self.late += 1
             return
         self.problem, self._behind_ns = None, now.ros_ns - stamp_ns
 
@@ -235,6 +282,10 @@ class JointInput(Source):
         self._require_fresh(stamp_ns, receipt, now)
         return values, stamp_ns
 
+    def _overtaken(self, stamp_ns: int, newest_ns: int) -> bool:
+        """Whether a message was overtaken by a newer one. Much older than that is a clock that was set back."""
+        return 0 < newest_ns - stamp_ns <= self.max_age * 1e9
+
     def _standstill(self) -> str:
         oldest = self._buffer.oldest_receipt_ns()
         silent = [name for name in self._buffer.names if self._buffer.oldest_receipt_ns([name]) == oldest]
@@ -243,10 +294,11 @@ class JointInput(Source):
 
 @dataclass
 class Inputs:
-    """All inputs of a robot."""
+    """All inputs of a robot. skew: seconds that the pictures of one frame may lie apart; 0 does not ask."""
 
     joints: JointInput
     cameras: Mapping[str, CameraInput] = field(default_factory=dict)
+    skew: float = 0.0
 
     def __iter__(self) -> Iterator[Source]:
         yield from self.cameras.values()
@@ -263,21 +315,44 @@ class Inputs:
 
     def snapshot(self, now: Now) -> Snapshot:
         """What a frame that begins now is made from. Raises NotReady with a reason for each topic that lacks."""
-        pictures, reasons = {}, []
+        pictures, reasons, masked = {}, [], []
         for name, camera in self.cameras.items():
             try:
                 pictures[name] = camera.picture(now)
             except NotReady as error:
-                reasons += error.reasons
+                (masked if camera.optional else reasons).extend(error.reasons)
+        for name, reason in self._astray(pictures):
+            (masked if self.cameras[name].optional else reasons).append(reason)
+            del pictures[name]
         try:
             state, state_stamp_ns = self.joints.state(now)
         except NotReady as error:
             reasons += error.reasons
+        for source in self:
+            source.unusable += any(reason.topic == source.topic for reason in (*reasons, *masked))
         if reasons:
             raise NotReady(reasons)
+<<<<<<< HEAD
         stamps = {self.cameras[name].topic: picture.arrival.stamp_ns for name, picture in pictures.items()}
         stamps[self.joints.topic] = state_stamp_ns
         return Snapshot({name: picture.pixels for name, picture in pictures.items()}, state, stamps)
+=======
+        stamps = [state_stamp_ns, *(picture.arrival.stamp_ns for picture in pictures.values())]
+        images = {name: picture.pixels for name, picture in pictures.items()}
+        return Snapshot(images, state, max(stamps), min(stamps), tuple(masked))
+
+    def _astray(self, pictures: Mapping[str, Picture]) -> list[tuple[str, Reason]]:
+        """Cameras whose picture lies too far behind the newest one."""
+        if not self.skew or not pictures:
+            return []
+        stamps = {name: picture.arrival.stamp_ns for name, picture in pictures.items()}
+        newest = max(stamps, key=stamps.get)
+        return [
+            (name, Reason(self.cameras[name].topic, f"stamped {behind:.3f} s before {self.cameras[newest].topic}, "
+                          f"camera_skew is {self.skew:g} s"))
+            for name, stamp in stamps.items() if (behind := (stamps[newest] - stamp) / 1e9) > self.skew
+        ]
+>>>>>>> 8b6bfb9 (wip)
 
 
 def header_stamp_ns(serialized: bytes) -> int:
@@ -285,7 +360,12 @@ def header_stamp_ns(serialized: bytes) -> int:
 
     CDR: four bytes of encapsulation, whose second says little endian, then int32 seconds and uint32 nanoseconds.
     """
-    if len(serialized) < 12:
+    if len(serialized) < _HEADER:
         return 0
     seconds, nanoseconds = struct.unpack_from("<iI" if serialized[1] & 1 else ">iI", serialized, 4)
     return seconds * 1_000_000_000 + nanoseconds
+
+
+def _same_but_for_stamp(one: bytes, other: bytes) -> bool:
+    # The end tells nearly always, without a copy of the whole.
+    return len(one) == len(other) and one[-4096:] == other[-4096:] and one[_HEADER:] == other[_HEADER:]

@@ -48,17 +48,19 @@ class Instructions:
     """Handles each Instruction once, whichever of the two subscriptions hears it.
 
     decode: serialised message -> Instruction, raising InputError. reject: is given the only token of a request that
-    is not taken. complain: is given one line for the operator. seed: of sampled answers, -1 takes new ones.
+    is not taken. complain: is given one line for the operator. halt: is called when a task is ended, with the id of
+    the instruction that ended it. seed: of sampled answers, -1 takes new ones.
     """
 
     def __init__(self, pipeline: Pipeline, engine: Engine, settings: Callable[[], LanguageSettings],
                  decode: Callable[[bytes], Instruction], *, reject: Callable[[Token], None],
-                 complain: Callable[[str], None], info: Callable[[str], None], seed: int = -1) -> None:
+                 complain: Callable[[str], None], info: Callable[[str], None],
+                 halt: Callable[[int], None] = lambda instruction_id: None, seed: int = -1) -> None:
         self.task: ControlTask | None = None
         self.run = 0
         self._pipeline, self._engine, self._settings = pipeline, engine, settings
         self._decode, self._reject, self._complain, self._info = decode, reject, complain, info
-        self._seed = seed
+        self._halt, self._seed = halt, seed
         self._lock = threading.Lock()
         self._seen: deque[tuple[int, int]] = deque(maxlen=64)
         self._alive: set[int] = set()
@@ -84,7 +86,7 @@ class Instructions:
             elif message.task == CANCEL:
                 self._cancel(message.id)
             elif message.task == STOP:
-                self._stop("stopped; an ACT instruction starts again")
+                self._stop(self._id(message.id), "stopped; an ACT instruction starts again")
             else:
                 self._complain(f"instruction {message.id} refused: task is {message.task}, expected ACT 0, ASK 1, "
                                "REMEMBER 2, CANCEL 3 or STOP 4")
@@ -135,12 +137,13 @@ class Instructions:
 
     def _cancel(self, instruction_id: int) -> None:
         if self.task is not None and self.task.instruction_id == instruction_id:
-            self._stop(f"instruction {instruction_id} cancelled")
+            self._stop(instruction_id, f"instruction {instruction_id} cancelled")
         elif not self._engine.cancel(instruction_id):
             self._complain(f"nothing to cancel: {instruction_id} is neither the instruction obeyed nor a live request")
 
-    def _stop(self, text: str) -> None:
+    def _stop(self, instruction_id: int, text: str) -> None:
         self.task, self.run = None, self.run + 1
+        self._halt(instruction_id)
         self._info(text)
 
     def _id(self, given: int) -> int:

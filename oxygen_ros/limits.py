@@ -30,7 +30,7 @@ class Limits:
         """actions: [H, D], robot units, finite. first: row that will be executed first; rows before it are history.
         before: [D] command, or position, that it follows; NaN where there is none to compare with."""
         clipped = self._robot.clip(actions)
-        clamped = np.count_nonzero(clipped != actions)
+        clamped = int(np.count_nonzero(clipped != actions))
         if not np.isfinite(self._steps).any():
             return Limited(clipped, clamped, 0)
         # A robot that stands outside its limits returns into them at once: these are the firmer promise.
@@ -40,4 +40,4 @@ class Limits:
             row[:] = np.where(np.isnan(last), row, np.clip(row, low, high))
             last = row.astype(np.float64)
         slow = self._robot.clip(slow)
-        return Limited(slow, clamped, np.count_nonzero(slow != clipped))
+        return Limited(slow, clamped, int(np.count_nonzero(slow != clipped)))

@@ -6,7 +6,10 @@ The node, the replay and the benchmark all start from here, so they run the same
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,26 +26,33 @@ from .engine.engine import Engine, EngineSettings
 from .engine.observation import Observation
 from .engine.outputs import Actions
 from .fitting import fit
+from .pi05.rtc import Guidance
 from .settings import Settings, SettingsError
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Robot observations in, robot actions out; `engine` does the work in between."""
+    """Robot observations in, robot actions out; `engine` does the work in between. sha256: of the weight files."""
 
     folder: Path
     layout: str
     trained: bool
+    sha256: str
     robot: Robot
     pipeline: Pipeline
     engine: Engine
 
-    def observation(self, seen: ModelInput, stamp_ns: int) -> Observation:
-        return Observation(torch.from_numpy(seen.images), torch.from_numpy(seen.tokens), stamp_ns)
+    def observation(self, seen: ModelInput, stamp_ns: int, guidance: Guidance | None = None) -> Observation:
+        images, tokens = torch.from_numpy(seen.images), torch.from_numpy(seen.tokens)
+        return Observation(images, tokens, stamp_ns, guidance=guidance)
 
     def robot_actions(self, actions: torch.Tensor, seen: ModelInput) -> np.ndarray:
         """Normalised actions [H, A] -> robot units [H, action_dim], float32."""
         return self.pipeline.act(actions.numpy(), seen.state)
+
+    def use(self, settings: Settings) -> None:
+        """Take the settings that may change while frames are made."""
+        self.engine.settings = replace(self.engine.settings, steps_per_frame=settings.language.steps_per_frame or None)
 
     def rehearse(self, cameras: Collection[str]) -> None:
         """Make one frame from blank pictures, in the thread that will make the real ones: what is done for the first time
@@ -78,6 +88,13 @@ def load_policy(
     body = fit(settings, checkpoint, say)
     pipeline = _pipeline(body, settings, checkpoint)
     say(f"computing in {settings.dtype} on {device}")
+    with _beside(checkpoint.sha256) as identity:
+        engine = _engine(settings, checkpoint, device, reading)
+    return Policy(checkpoint.folder, checkpoint.layout, checkpoint.trained, identity.result(), body, pipeline, engine)
+
+
+def _engine(settings: Settings, checkpoint: Checkpoint, device: torch.device, reading: Callable[[int, int], None]
+            ) -> Engine:
     model = checkpoint.model(device, getattr(torch, settings.dtype), reading)
     model.pack()
     engine = Engine(model, EngineSettings(
@@ -93,7 +110,20 @@ def load_policy(
         fixed_noise=settings.fixed_noise,
     ))
     engine.warm_up()
-    return Policy(checkpoint.folder, checkpoint.layout, checkpoint.trained, body, pipeline, engine)
+    return engine
+
+
+@contextmanager
+def _beside(work: Callable[[Callable[[], bool]], str]) -> Iterator[Future[str]]:
+    """Run `work` in a thread while the block runs, which waits for it; it is told to stop where the block fails."""
+    failed = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work, failed.is_set)
+        try:
+            yield future
+        except BaseException:
+            failed.set()
+            raise
 
 
 def resolve(path: str) -> Path:

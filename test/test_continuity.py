@@ -190,6 +190,7 @@ def test_hold_stays_where_the_chunk_has_led_to(make, representation, expected):
     np.testing.assert_allclose(command.actions, [expected] * H, atol=1e-6)
     after = continuity.begin(1, np.zeros(2), np.zeros(2), 6 * STEP, 6 * STEP)
     assert len(after.rows) == 0
+    assert continuity.hold(13 * STEP) is None  # it has stood since 12, and may have been moved by hand
 
 
 def test_a_guided_network_joins_the_chunk_under_way():

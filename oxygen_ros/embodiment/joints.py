@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -41,15 +41,21 @@ class JointBuffer:
         self.names = tuple(names)
         self._joints: dict[str, tuple[float, int, int]] = {}
 
-    def update(self, names: Sequence[str], positions: Sequence[float], stamp_ns: int, receipt_ns: int = 0) -> None:
+    def update(self, names: Sequence[str], positions: Sequence[float], stamp_ns: int, receipt_ns: int = 0,
+               overtaken: Callable[[int, int], bool] = lambda stamp_ns, newest_ns: False) -> bool:
         """Take one message in. stamp_ns: its header stamp; receipt_ns: when it arrived, on the caller's clock.
 
+        overtaken: whether such a stamp is to give way to the one that a joint has; returns whether one did.
         Raises InputError, and takes nothing, where lengths differ, a name comes twice or a wanted value is not finite.
         """
         received = pair(names, positions)
         wanted = {name: received[name] for name in self.names if name in received}
         _finite(wanted)
-        self._joints = self._joints | {name: (float(value), stamp_ns, receipt_ns) for name, value in wanted.items()}
+        late = {name for name in wanted if name in self._joints and overtaken(stamp_ns, self._joints[name][1])}
+        self._joints = self._joints | {
+            name: (float(value), stamp_ns, receipt_ns) for name, value in wanted.items() if name not in late
+        }
+        return bool(late)
 
     def state(self, names: Sequence[str] | None = None) -> tuple[np.ndarray, int]:
         """(float64 values in the order of `names`, by default all; oldest header stamp, ns). Raises InputError."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 
-from ..inputs import Now
+from ..inputs import Now, Source
 from . import graph, qos
 from .endpoints import make
+from .readings import readings
 from .throttle import Throttle
 
 if TYPE_CHECKING:
@@ -28,14 +29,21 @@ class Diagnostics:
     def __init__(self, node: OxygenNode) -> None:
         self._node = node
         self._throttle = Throttle(period=60.0)
-        self._failures_told = self._refusals_told = 0
+        self._told: dict[str, int] = {}  # counts as they were when they were last reported
+        self._heard: dict[str, tuple[int, float]] = {}  # topic -> messages received, and when that was
         self._publisher = make(node.create_publisher, DiagnosticArray, "/diagnostics", copy.copy(qos.DIAGNOSTICS),
                                qos_overriding_options=qos.overridable())
         # A steady clock: under use_sim_time a ROS timer would fall silent just when there is something to say.
         node.create_timer(1.0, self.publish, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def publish(self) -> None:
-        session = self._node.session  # a transition in another thread may take it away at any time
+        try:
+            self._publish(self._node.session)  # a transition in another thread may take it away at any time
+        except Exception as error:  # a report that fails must not end the executor, which serves everything else
+            if line := self._throttle("diagnostics", f"no diagnostics: {error!r}"):
+                self._node.get_logger().error(line)
+
+    def _publish(self, session: Session | None) -> None:
         message = DiagnosticArray(status=[self._inputs(session), self._engine(session)])
         message.header.stamp = self._node.get_clock().now().to_msg()
         self._publisher.publish(message)
@@ -59,12 +67,18 @@ class Diagnostics:
         for source in session.inputs:
             age = source.age(now)
             values[f"{source.topic} age (s)"] = "no message yet" if age is None else f"{age:.3f}"
+            values[f"{source.topic} rate (Hz)"] = self._rate(source)
             values[f"{source.topic} received"] = source.received
             values[f"{source.topic} refused"] = source.refused
+            values[f"{source.topic} overtaken"] = source.late
+            values[f"{source.topic} frames without it"] = source.unusable
             problems += map(str, source.complaints())
         values["frames without usable input"] = session.frames.health.stale_inputs
+        values["frames without an optional camera"] = session.frames.health.masked_frames
         if self._node.active:
-            problems = [*self._clock(session), *map(str, session.frames.health.waiting_for), *problems]
+            health = session.frames.health
+            left_out = [f"left out: {reason}" for reason in health.masked]
+            problems = [*self._clock(session), *map(str, health.waiting_for), *left_out, *problems]
         if problems:
             return self._status("inputs", DiagnosticStatus.WARN, problems, values)
         fine = "all inputs are used" if self._node.active else "not active"
@@ -91,7 +105,9 @@ class Diagnostics:
         values: dict[str, object] = {
             "policy": policy.folder,
             "weights": "trained" if policy.trained else "random",
+            "weights sha256": policy.sha256,
             "robot": policy.robot.name,
+            "commands": "none (dry_run)" if session.settings.dry_run else "published",
             "instruction": f"{task.instruction_id}: {task.text[:200]}" if task else "none",
             "refused instructions": session.refused_instructions,
             "last refusal": session.last_refusal or "none",
@@ -100,26 +116,51 @@ class Diagnostics:
             "failed frames in a row": health.failures_in_a_row,
             "deadline misses": session.loop.misses,
             "chunks too late to send": health.late_chunks,
+            "actions clamped": health.clamped_actions,
+            "actions slowed": health.slowed_actions,
+            **readings(policy.engine.model.device),
         }
         if (stats := health.stats) is not None:
             values |= {
+                "period (s)": f"{1 / session.settings.control_rate:.4f}",
                 "frame (s)": f"{stats.total:.4f}",
                 "slack (s)": f"{stats.slack:.4f}",
                 "first chunk (s)": f"{stats.first_chunk_latency:.4f}",
+                "boundary jump": f"{stats.boundary_jump:.4f}",
                 "language requests active": stats.active_requests,
                 "language requests waiting": stats.waiting_requests,
                 "KV slots used": f"{stats.slots_used} of {stats.slots_total}",
             }
-        # A frame that failed since the last report is reported, though the next one may be fine again.
-        failed = health.failed_frames != self._failures_told
-        refused = session.refused_instructions != self._refusals_told
-        self._failures_told, self._refusals_told = health.failed_frames, session.refused_instructions
+        # What happened since the last report is reported, though the next frame may be fine again.
+        failed, refused, missed = (
+            self._grown(name, count) for name, count in (
+                ("failed", health.failed_frames), ("refused", session.refused_instructions),
+                ("missed", session.loop.misses))
+        )
         if failed and health.last_error:
             texts = [health.last_error]
             if health.failures_in_a_row > 1:
                 texts.append(f"{health.failures_in_a_row} frames failed in a row")
             return self._status("engine", DiagnosticStatus.ERROR, texts, values)
-        if refused and session.last_refusal:
-            return self._status("engine", DiagnosticStatus.WARN, [session.last_refusal], values)
-        fine = "active" if node.active else "configured, not active"
-        return self._status("engine", DiagnosticStatus.OK, [fine], values)
+        warnings = [session.last_refusal] if refused and session.last_refusal else []
+        if missed and node.active:
+            warnings.append(f"{missed} control ticks missed: a frame takes {stats.total if stats else 0:.3f} s, the period "
+                            f"is {1 / session.settings.control_rate:.3f} s")
+        texts = ["active" if node.active else "configured, not active"]
+        texts += ["dry_run: no commands are published"] if session.settings.dry_run else []
+        if warnings or session.warnings:
+            return self._status("engine", DiagnosticStatus.WARN, [*warnings, *texts, *session.warnings], values)
+        return self._status("engine", DiagnosticStatus.OK, texts, values)
+
+    def _grown(self, name: str, count: int) -> int:
+        """By how much since the last report. A count that is smaller began anew."""
+        before = self._told.get(name, 0)
+        self._told[name] = count
+        return count - before if count >= before else count
+
+    def _rate(self, source: Source) -> str:
+        """Messages a second since the last report."""
+        now = time.monotonic()
+        before, then = self._heard.get(source.topic, (0, now))
+        self._heard[source.topic] = (source.received, now)
+        return f"{(source.received - before) / (now - then):.1f}" if now > then and source.received >= before else "0.0"

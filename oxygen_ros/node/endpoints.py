@@ -10,6 +10,7 @@ from collections.abc import Callable
 from rclpy.exceptions import InvalidTopicNameException
 from rclpy.lifecycle import LifecycleNodeMixin, LifecyclePublisher
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 
@@ -26,6 +27,7 @@ class Endpoints:
     def __init__(self, node: LifecycleNodeMixin, throttle: Throttle) -> None:
         self._node, self._throttle = node, throttle
         self.publishers: list[LifecyclePublisher] = []
+        self.lasting: list[Publisher] = []
         self.subscriptions: list[Subscription] = []
 
     def publisher(self, kind: type, topic: str, profile: QoSProfile, *, timing: bool = True) -> LifecyclePublisher:
@@ -33,6 +35,13 @@ class Endpoints:
         made = make(self._node.create_lifecycle_publisher, kind, topic, copy.copy(profile),
                     qos_overriding_options=qos.overridable(timing=timing))
         self.publishers.append(made)
+        return made
+
+    def lasting_publisher(self, kind: type, topic: str, profile: QoSProfile) -> Publisher:
+        """One that publishes in every state of the node. Raises SettingsError."""
+        made = make(self._node.create_publisher, kind, topic, copy.copy(profile),
+                    qos_overriding_options=qos.overridable())
+        self.lasting.append(made)
         return made
 
     def subscription(self, kind: type, topic: str, callback: Callable, profile: QoSProfile, *,
@@ -55,7 +64,9 @@ class Endpoints:
             self._node.destroy_subscription(subscription)
         for publisher in self.publishers:
             self._node.destroy_lifecycle_publisher(publisher)
-        self.subscriptions, self.publishers = [], []
+        for publisher in self.lasting:
+            self._node.destroy_publisher(publisher)
+        self.subscriptions, self.publishers, self.lasting = [], [], []
 
     def _guarded(self, topic: str, callback: Callable) -> Callable:
         """No message may end the executor, which serves everything else too."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -14,11 +13,12 @@ class FrameLoop:
     """Between `start` and `stop`, calls `work` once per tick.
 
     A tick that comes while a frame still runs is missed and counted in `misses`, not queued.
+    broken: is given what `work` raised, which ends all ticks: `work` answers for what it can foresee.
     """
 
-    def __init__(self, work: Callable[[Tick], None]) -> None:
+    def __init__(self, work: Callable[[Tick], None], broken: Callable[[Exception], None]) -> None:
         self.misses = 0
-        self._work = work
+        self._work, self._broken = work, broken
         self._wanted = threading.Condition()
         self._tick: Tick | None = None
         self._errand: tuple[Callable[[], None], Future[None]] | None = None
@@ -74,8 +74,10 @@ class FrameLoop:
                 tick, self._tick, self._busy = self._tick, None, True
             try:
                 self._work(tick)
-            except Exception:  # `work` answers for its own; what it did not foresee must not end all later frames
-                traceback.print_exc()
+            except Exception as error:
+                with self._wanted:
+                    self._started = False
+                self._broken(error)
             finally:
                 with self._wanted:
                     self._busy = False

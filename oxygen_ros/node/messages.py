@@ -12,11 +12,11 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import Marker, MarkerArray
 
+from ..commander import Chunk
 from ..embodiment.errors import InputError
 from ..embodiment.images import picture
 from ..embodiment.robot import Robot
 from ..engine.outputs import FinishReason, Task, Token
-from ..frames import Chunk
 from ..msg import ActionChunk, Instruction, LanguageToken
 
 CAMERA_TYPES = {"raw": Image, "compressed": CompressedImage}
@@ -84,18 +84,54 @@ def action_chunk(robot: Robot, chunk: Chunk) -> ActionChunk:
     return message
 
 
-def joint_trajectory(robot: Robot, actions: np.ndarray, *, start_ns: int, now_ns: int) -> JointTrajectory:
-    """The part of a chunk that is not due yet, for joint_trajectory_controller."""
-    step_ns = round(robot.step_dt * 1e9)
-    first = max(0, -(-(now_ns - start_ns) // step_ns))
-    message = JointTrajectory(joint_names=list(robot.actions))
-    message.header.stamp = time_message(start_ns)
+def joint_trajectory(robot: Robot, chunk: Chunk, velocities: bool = False) -> JointTrajectory | None:
+    """The part of a chunk that is not due yet, for joint_trajectory_controller; None where nothing of it can be told.
+
+    velocities: beside positions too. A robot that takes velocities gets velocities, of what is no gripper.
+    The controller refuses a last point that is not at rest: a trajectory with velocities ends in one that is.
+    """
+    step_ns, state = round(robot.step_dt * 1e9), chunk.state
+    first = max(0, -(-(chunk.sent_ns - chunk.start_ns) // step_ns))
+    if first >= len(chunk.actions) or (robot.representation == "delta_position" and state is None):
+        return None
+    names, values = trajectory_joints(robot), chunk.actions.astype(np.float64)
+    values = values[:, [robot.actions.index(name) for name in names]]
+    if robot.representation == "delta_position":
+        values = values + [0.0 if name in robot.grippers else state[robot.joints.index(name)] for name in names]
+    message = JointTrajectory(joint_names=names)
+    message.header.stamp = time_message(chunk.start_ns)
     message.header.frame_id = robot.frame_id
-    message.points = [
-        JointTrajectoryPoint(positions=actions[i].tolist(), time_from_start=duration_message(i * step_ns))
-        for i in range(first, len(actions))
-    ]
+
+    def point(i: int, **fields: np.ndarray) -> JointTrajectoryPoint:
+        lists = {key: row.tolist() for key, row in fields.items()}
+        return JointTrajectoryPoint(time_from_start=duration_message(i * step_ns), **lists)
+
+    if robot.representation == "velocity":
+        rest = np.zeros(len(names))
+        message.points = [point(i, velocities=values[i]) for i in range(first, len(values))]
+        message.points.append(point(len(values), velocities=rest))
+    elif velocities:
+        slopes = np.gradient(values, robot.step_dt, axis=0) if len(values) > 1 else np.zeros_like(values)
+        slopes[-1] = 0.0
+        message.points = [point(i, positions=values[i], velocities=slopes[i]) for i in range(first, len(values))]
+    else:
+        message.points = [point(i, positions=values[i]) for i in range(first, len(values))]
     return message
+
+
+def trajectory_joints(robot: Robot) -> list[str]:
+    """The joints of ~/joint_trajectory. Raises InputError where the robot's actions cannot be told as one."""
+    if robot.representation == "end_effector_delta":
+        raise InputError("parameter joint_trajectory", "actions that are end_effector_delta", "actions of joints",
+                         "~/action_chunk carries them")
+    if robot.representation == "velocity":
+        return [name for name in robot.actions if name not in robot.grippers]
+    if robot.representation == "delta_position":
+        strangers = [name for name in robot.actions if name not in (*robot.joints, *robot.grippers)]
+        if strangers:
+            raise InputError("parameter joint_trajectory", f"displacements of {', '.join(strangers)}", "joints",
+                             "their positions are not known")
+    return list(robot.actions)
 
 
 def predicted_path(robot: Robot, actions: np.ndarray, *, start_ns: int, spacing: float = 0.25, speed: float = 0.5

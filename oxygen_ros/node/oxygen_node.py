@@ -24,6 +24,10 @@ from .throttle import Throttle
 _OWNERS_FAULT = (SettingsError, CheckpointError, InputError)
 
 
+class Broken(Exception):
+    """Something went wrong between transitions that nobody foresaw; `__cause__` is what it was."""
+
+
 class Interrupted(Exception):
     """The process is to end; a long transition stops where it is."""
 
@@ -47,6 +51,10 @@ def _explained(transition: Callable) -> Callable:
         except Interrupted:
             self.get_logger().info(f"{transition.__name__.removeprefix('on_')} given up: the process is to end")
             return TransitionCallbackReturn.FAILURE
+        except Broken as error:
+            self.last_failure = f"no longer active: {error}"
+            self.get_logger().error(f"{self.last_failure}\n{''.join(traceback.format_exception(error.__cause__))}")
+            return TransitionCallbackReturn.ERROR
         except Exception as error:
             self.last_failure = f"{transition.__name__.removeprefix('on_')} failed: {error!r}"
             self.get_logger().error(f"{self.last_failure}\n{traceback.format_exc()}")
@@ -72,6 +80,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
         self._in_transition = threading.Lock()
         self.session: Session | None = None
         self.active = False
+        self._broken: Broken | None = None
         self.last_failure = ""
         self.interrupted = threading.Event()
         self._throttle = Throttle()
@@ -101,6 +110,21 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
         threading.Thread(target=run, name="transition", daemon=True).start()
         return await done
 
+    def give_up(self, cause: Exception) -> None:
+        """From active through on_error to a clean unconfigured node. Returns before that is done.
+
+        (rcl knows no error of the active state itself, only of a transition out of it.)
+        """
+        self._broken = Broken(f"frames ended with {cause!r}; configure and activate again")
+        self._broken.__cause__ = cause
+
+        def run() -> None:
+            with self._in_transition:
+                if self.active:
+                    self.trigger_deactivate()
+
+        threading.Thread(target=run, name="transition", daemon=True).start()
+
     def shut_down(self) -> None:
         """The lifecycle's own end, after a transition that is under way: running requests get their last token."""
         with self._in_transition:
@@ -115,7 +139,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
             raise SettingsError([
                 f"parameter policy is empty: give {name} a parameter file whose top key is {name} or /**"
             ])
-        self.session = Session(self, settings, self._reading)
+        self.session = Session(self, settings, self._reading, self.give_up)
         self.settings_parameters.lock(True)
         self.last_failure = ""
         policy = self.session.policy
@@ -126,6 +150,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
 
     @_explained
     def on_activate(self, state: LifecycleState) -> None:
+        self._broken = None
         LifecycleNodeMixin.on_activate(self, state)
         self.session.activate()
         self.active = True
@@ -133,6 +158,8 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
     @_explained
     def on_deactivate(self, state: LifecycleState) -> None:
         self.active = False
+        if self._broken is not None:
+            raise self._broken
         self.session.deactivate()
         LifecycleNodeMixin.on_deactivate(self, state)
 
@@ -150,6 +177,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
 
     def _close(self) -> None:
         self.active = False
+        self._broken = None  # its traceback holds on to the session
         session, self.session = self.session, None
         self.settings_parameters.lock(False)
         if session is not None:
@@ -159,7 +187,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
 
     def _take_live_settings(self) -> None:
         if self.session is not None:
-            self.session.settings = self.settings_parameters.read()
+            self.session.use(self.settings_parameters.read())
 
     def _reading(self, done: int, total: int) -> None:
         if self.interrupted.is_set():

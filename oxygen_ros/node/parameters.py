@@ -96,6 +96,12 @@ class Parameters:
                 problem = f"parameter {change.name} cannot change while the node is configured; clean up first"
             if problem:
                 return SetParametersResult(successful=False, reason=problem)
+        if self._locked:  # all values were fine, and are to stay so together
+            try:
+                changed = {change.name: _from_ros(change.value) for change in changes if change.name in known}
+                settings.read({**self._values(), **changed})
+            except settings.SettingsError as error:
+                return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
 
 

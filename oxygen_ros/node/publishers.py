@@ -9,9 +9,10 @@ from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import MarkerArray
 
 from .. import msg
+from ..commander import Chunk
 from ..embodiment.robot import Robot
 from ..engine.outputs import Token
-from ..frames import Chunk, Stats
+from ..frames import Stats
 from ..settings import Settings
 from . import messages, qos
 from .endpoints import Endpoints
@@ -20,28 +21,36 @@ _STATS = msg.FrameStats.get_fields_and_field_types()
 
 
 class Publishers:
-    """One per topic, and what frames and speech say as the messages of this robot on them."""
+    """One per topic, and what frames and speech say as the messages of this robot on them.
+
+    In a dry run there is none for commands, so that nothing can send one.
+    """
 
     def __init__(self, endpoints: Endpoints, settings: Settings, robot: Robot) -> None:
         command = qos.action_chunk(settings.chunk_deadline, settings.chunk_lifespan)
         publisher = endpoints.publisher
-        self._robot = robot
-        self._chunk = publisher(msg.ActionChunk, "~/action_chunk", command, timing=False)
-        self._trajectory = None
+        self._robot, self._velocities = robot, settings.trajectory_velocities
+        self._chunk = self._trajectory = None
         if settings.joint_trajectory:
+            messages.trajectory_joints(robot)
+        if not settings.dry_run:
+            self._chunk = publisher(msg.ActionChunk, "~/action_chunk", command, timing=False)
+        if settings.joint_trajectory and not settings.dry_run:
             self._trajectory = publisher(JointTrajectory, "~/joint_trajectory", command, timing=False)
-        self.tokens = publisher(msg.LanguageToken, "~/language_tokens", qos.LANGUAGE_TOKENS)
+        # Who asks while the node is not active is to hear it too when the request is refused, or ends unanswered.
+        self.tokens = endpoints.lasting_publisher(msg.LanguageToken, "~/language_tokens", qos.LANGUAGE_TOKENS)
         self._utterance = publisher(String, "~/utterance", qos.UTTERANCE)
         self._memory = publisher(msg.LanguageToken, "~/memory", qos.MEMORY)
         self._stats = publisher(msg.FrameStats, "~/frame_stats", qos.FRAME_STATS)
         self._path = publisher(MarkerArray, "~/predicted_path", qos.PREDICTED_PATH)
 
     def chunk(self, chunk: Chunk) -> None:
-        self._chunk.publish(messages.action_chunk(self._robot, chunk))
+        if self._chunk is not None:
+            self._chunk.publish(messages.action_chunk(self._robot, chunk))
         if self._trajectory is not None:
-            self._trajectory.publish(messages.joint_trajectory(
-                self._robot, chunk.actions, start_ns=chunk.start_ns, now_ns=chunk.sent_ns,
-            ))
+            trajectory = messages.joint_trajectory(self._robot, chunk, self._velocities)
+            if trajectory is not None:
+                self._trajectory.publish(trajectory)
         self._path.publish(messages.predicted_path(self._robot, chunk.actions, start_ns=chunk.start_ns))
 
     def stats(self, stats: Stats) -> None:

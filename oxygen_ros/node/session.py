@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -25,20 +26,26 @@ from .frame_loop import FrameLoop
 from .publishers import Publishers
 from .throttle import Throttle
 
+_WARNING = "warning: "
+
 
 class Session:
     """A configured node. The network is loaded and warm; `activate` starts frames, `deactivate` ends them."""
 
-    def __init__(self, node: LifecycleNodeMixin, settings: Settings, reading: Callable[[int, int], None]) -> None:
-        """Raises SettingsError and whatever `load_policy` raises; nothing is left behind then."""
+    def __init__(self, node: LifecycleNodeMixin, settings: Settings, reading: Callable[[int, int], None],
+                 broken: Callable[[Exception], None]) -> None:
+        """broken: is given what ends all frames. Raises SettingsError and whatever `load_policy` raises; nothing is
+        left behind then."""
         self.settings = settings
-        self.policy: Policy = load_policy(settings, node.get_logger().info, reading)
-        self.refused_instructions, self.last_refusal = 0, ""
+        self.warnings: list[str] = []
         self._node, self._log, self._throttle = node, node.get_logger(), Throttle()
+        self.policy: Policy = load_policy(settings, self._note, reading)
+        self.refused_instructions, self.last_refusal = 0, ""
+        self._timing = threading.Lock()
         self.activated = 0.0  # time.monotonic
         self._timer = None
         self._endpoints = Endpoints(node, self._throttle)
-        self.loop = FrameLoop(lambda tick: self.frames.make(tick))
+        self.loop = FrameLoop(lambda tick: self.frames.make(tick), broken)
         try:
             # In the thread that will make the real ones, and before anybody can ask something.
             self.loop.run(lambda: self.policy.rehearse(settings.cameras))
@@ -58,11 +65,13 @@ class Session:
         self.instructions = Instructions(
             pipeline, engine, lambda: self.settings.language, messages.instruction,
             reject=self.speech.refuse, complain=self._complain, info=self._log.info, seed=self.settings.seed,
+            halt=lambda instruction_id: self.frames.halt(instruction_id),
         )
         self.inputs = Inputs(
             JointInput("joint_states", messages.joint_state, self.policy.robot.joints,
                        self.settings.joint_state_max_age),
             {name: self._camera(name) for name in self.settings.cameras},
+            self.settings.camera_skew,
         )
         self.frames = Frames(
             self.policy, lambda: self.settings, self.inputs, self.instructions, publishers,
@@ -81,13 +90,11 @@ class Session:
         if self.instructions.task is None and self.settings.instruction:
             self.instructions.obey(Instruction(text=self.settings.instruction))
         self.loop.start()
-        self._timer = self._node.create_timer(1.0 / self.settings.control_rate, self._on_timer)
+        self._tick_at(self.settings.control_rate)
 
     def deactivate(self) -> None:
         """End after the frame in flight; language requests end with a last token (CANCELLED)."""
-        if self._timer is not None:
-            self._node.destroy_timer(self._timer)
-            self._timer = None
+        self._tick_at(None)
         self.loop.stop()
         for token in self.policy.engine.drain("the node was deactivated"):
             self._say(token)
@@ -100,6 +107,16 @@ class Session:
         self._tokens.wait_for_all_acked(Duration(seconds=0.5))
         self._endpoints.close()
 
+    def use(self, settings: Settings) -> None:
+        """Take settings that differ from the present ones in live parameters only."""
+        before, self.settings = self.settings, settings
+        for name, camera in self.inputs.cameras.items():
+            camera.max_age, camera.frozen_after = settings.camera[name].max_age, settings.camera[name].frozen_after
+        self.inputs.joints.max_age, self.inputs.skew = settings.joint_state_max_age, settings.camera_skew
+        self.policy.use(settings)
+        if settings.control_rate != before.control_rate and self._timer is not None:
+            self._tick_at(settings.control_rate)
+
     def graph_problems(self) -> list[str]:
         """What the ROS graph says against our subscriptions, a line each."""
         return graph.deaf(self._node, self._judged) + graph.rivals(self._node, self._joints)
@@ -109,7 +126,8 @@ class Session:
     def _camera(self, name: str) -> CameraInput:
         given = self.settings.camera[name]
         topic = self.settings.topic_of(name)
-        return CameraInput(topic, lambda data: messages.pixels(data, given.transport), given.max_age)
+        return CameraInput(topic, lambda data: messages.pixels(data, given.transport), given.max_age,
+                           frozen_after=given.frozen_after, optional=given.optional)
 
     def _subscribe(self) -> None:
         subscribe = self._endpoints.subscription
@@ -131,6 +149,12 @@ class Session:
     def _on_instruction(self, serialized: bytes, info) -> None:
         self.instructions.hear(bytes(serialized), info["source_timestamp"])
 
+    def _tick_at(self, rate: float | None) -> None:
+        with self._timing:
+            if self._timer is not None:
+                self._node.destroy_timer(self._timer)
+            self._timer = self._node.create_timer(1.0 / rate, self._on_timer) if rate else None
+
     def _on_timer(self) -> None:
         period = 1.0 / self.settings.control_rate
         self.loop.tick(Tick(time.monotonic() + period, period))
@@ -144,6 +168,13 @@ class Session:
 
     def _now(self) -> Now:
         return Now(time.monotonic_ns(), self._node.get_clock().now().nanoseconds)
+
+    def _note(self, text: str) -> None:
+        if text.startswith(_WARNING):
+            self.warnings.append(text.removeprefix(_WARNING))
+            self._log.warning(self.warnings[-1])
+        else:
+            self._log.info(text)
 
     def _warn(self, topic: str, text: str) -> None:
         if line := self._throttle(topic, text):

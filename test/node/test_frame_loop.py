@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from oxygen_ros.node.frame_loop import FrameLoop, Tick
+from oxygen_ros.frames import Tick
+from oxygen_ros.node.frame_loop import FrameLoop
 
 
 def test_an_errand_runs_in_the_thread_that_makes_frames():
@@ -14,7 +15,7 @@ def test_an_errand_runs_in_the_thread_that_makes_frames():
         threads.append(threading.current_thread())
         made.set()
 
-    loop = FrameLoop(work)
+    loop = FrameLoop(work, pytest.fail)
     loop.run(lambda: threads.append(threading.current_thread()))
     loop.start()
     loop.tick(Tick(0.0, 0.1))
@@ -26,10 +27,28 @@ def test_an_errand_runs_in_the_thread_that_makes_frames():
 
 def test_what_an_errand_raises_is_raised_and_the_loop_goes_on():
     made = threading.Event()
-    loop = FrameLoop(lambda _: made.set())
+    loop = FrameLoop(lambda _: made.set(), pytest.fail)
     with pytest.raises(ZeroDivisionError):
         loop.run(lambda: 1 / 0)
     loop.start()
     loop.tick(Tick(0.0, 0.1))
     assert made.wait(5)
     loop.close()
+
+
+def test_what_work_raises_ends_all_ticks_and_is_told_once():
+    told, count = [], []
+    broken = threading.Event()
+
+    def work(_):
+        count.append(1)
+        raise KeyError("nobody foresaw this")
+
+    loop = FrameLoop(work, lambda error: (told.append(error), broken.set()))
+    loop.start()
+    loop.tick(Tick(0.0, 0.1))
+    assert broken.wait(5)
+    loop.tick(Tick(0.0, 0.1))
+    loop.run(lambda: None)  # the thread is still there
+    loop.close()
+    assert len(count) == len(told) == 1 and isinstance(told[0], KeyError)

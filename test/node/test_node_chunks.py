@@ -57,7 +57,7 @@ def expected(policy, robot: Robot, index: int, task: str) -> np.ndarray:
     seen = policy.pipeline.observe(images, state, task)
     for output in policy.engine.frame(policy.observation(seen, 0)):
         if isinstance(output, Actions):
-            return policy.robot_actions(output.actions, seen)
+            return policy.robot.clip(policy.robot_actions(output.actions, seen))
     raise AssertionError("no actions")
 
 

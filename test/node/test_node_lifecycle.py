@@ -1,6 +1,7 @@
 """Transitions, slow and failing frames: the node in this process, so that a test can slow it down or break it."""
 
 import functools
+import gc
 import threading
 import time
 import weakref
@@ -148,11 +149,52 @@ def test_live_parameters_change_and_others_do_not(active):
     robot.tell("why?", Instruction.ASK, id=41)
     robot.wait_for(lambda: robot.heard.last(41), "the answer")
     assert robot.heard.last(41).index <= 2
-    refused = set_parameter("control_rate", 50.0)
-    assert not refused.successful and "control_rate" in refused.reason and "clean up first" in refused.reason
+    refused = set_parameter("denoise_steps", 5)
+    assert not refused.successful and "denoise_steps" in refused.reason and "clean up first" in refused.reason
+    together = set_parameter("language.max_tokens", 192)  # fine alone
+    assert not together.successful and "less than language.max_request_tokens, 192" in together.reason
     wrong = set_parameter("language.max_tokens", "many")
     assert not wrong.successful and "language.max_tokens is 'many', expected a whole number" in wrong.reason
     assert set_parameter("language.max_tokens", 64).successful
+
+
+def test_rates_ages_and_limits_change_while_active(active):
+    robot, node = active
+
+    def set_parameter(name, value):
+        request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+        result = robot.call(SetParameters, "set_parameters", request).results[0]
+        assert result.successful, result.reason
+
+    def period():
+        count = len(robot.heard.stats)
+        robot.wait_for(lambda: len(robot.heard.stats) > count + 8, "frames")
+        return np.median([stats.period for stats in robot.heard.stats[count + 2 :]])
+
+    before = period()
+    set_parameter("control_rate", 2.5)
+    assert period() > 1.5 * before
+    set_parameter("control_rate", 5.0)
+    set_parameter("action_limits.left_waist", [0.125, 0.25])
+    set_parameter("rate_limits.left_elbow", 0.5)
+    count = robot.heard.stats[-1].clamped_actions
+    robot.wait_for_chunks(2)
+    waist, elbow = (column(robot.wait_for_chunks()[-1], name) for name in ("left_waist", "left_elbow"))
+    assert (waist >= 0.125).all() and (waist <= 0.25).all()
+    first = -(-nanoseconds(robot.heard.chunks[-1].latency) // 20_000_000)
+    assert np.abs(np.diff(elbow[first:])).max() <= 0.5 * 0.02 + 1e-6
+    robot.wait_for(lambda: robot.heard.stats[-1].clamped_actions > count, "a count")
+    assert robot.heard.stats[-1].slowed_actions > 0
+    set_parameter("rate_limits.left_elbow", 0.0)
+    set_parameter("action_limits.left_waist", [-3.0, 3.0])
+    set_parameter("joint_state_max_age", 0.001)
+    robot.wait_for(lambda: robot.heard.said("no chunk: /joint_states", "the limit is 0.001 s"), "a line")
+    set_parameter("joint_state_max_age", 0.5)
+    robot.wait_for_chunks(2)
+
+
+def column(chunk, name: str) -> np.ndarray:
+    return np.array(chunk.data).reshape(chunk.horizon, -1)[:, list(chunk.names).index(name)]
 
 
 def test_slow_frames_are_missed_ticks_and_use_the_newest_picture(active, monkeypatch):
@@ -259,6 +301,44 @@ def test_one_frame_that_fails(active, monkeypatch, stage, error):
     robot.wait_for(lambda: robot.heard.stats[-1].slots_used == 0, "all slots free")
 
 
+def test_what_nobody_foresaw_goes_through_on_error_to_unconfigured(active, monkeypatch):
+    robot, node = active
+    robot.tell("tell me everything", Instruction.ASK, id=63, max_tokens=150)
+    robot.wait_for(lambda: robot.heard.text(63), "the beginning of an answer")
+    network = weakref.ref(node.engine.model)
+
+    def broken(tick):
+        raise KeyError("nobody foresaw this")
+
+    monkeypatch.setattr(node.node.session.frames, "make", broken)
+    robot.wait_for(lambda: robot.lifecycle.state() == "unconfigured", "unconfigured")
+    robot.wait_for(lambda: robot.heard.last(63), "the end of the answer")
+    robot.wait_for(lambda: robot.heard.reported("engine", "no longer active", "nobody foresaw this", level=DiagnosticStatus.ERROR),
+                   "a status")
+    assert robot.heard.said("no longer active", "nobody foresaw this", "Traceback")
+    assert node.node.session is None
+    monkeypatch.undo()  # which remembers what it changed
+    gc.collect()
+    assert network() is None
+    assert not robot.node.count_publishers("/slowed/action_chunk")
+    assert robot.lifecycle.change("configure") and robot.lifecycle.change("activate")
+    robot.tell("transfer the cube")
+    robot.wait_for_chunks(2)
+
+
+def test_who_asks_while_the_node_is_inactive_hears_how_it_ends(active):
+    robot, _ = active
+    assert robot.lifecycle.change("deactivate")
+    robot.tell("why?", Instruction.ASK, id=64, max_tokens=5)
+    robot.tell("why not?", Instruction.ASK, id=65, max_tokens=10_000)
+    robot.wait_for(lambda: robot.heard.last(65), "the refusal")
+    assert robot.heard.last(65).finish_reason == LanguageToken.REJECTED
+    assert robot.heard.last(64) is None  # it waits for the node to be active
+    assert robot.lifecycle.change("cleanup")
+    robot.wait_for(lambda: robot.heard.last(64), "the end of the request")
+    assert robot.heard.last(64).finish_reason == LanguageToken.CANCELLED
+
+
 def test_actions_that_are_no_numbers_are_never_published(active, monkeypatch):
     robot, node = active
     model, denoise = node.engine.model, node.engine.model.denoise
@@ -305,9 +385,18 @@ def test_stop_within_a_frame_keeps_its_chunk_back(active, monkeypatch):
     assert reached.wait(5)
     old = robot.now()
     count = len(robot.heard.chunks)
-    robot.tell(task=Instruction.STOP)
+    robot.tell(task=Instruction.STOP, id=70)
+    hold = robot.wait_for_chunks(since=count)[0]  # though the frame thread is held up
+    actions = np.array(hold.data).reshape(50, 14)
+    assert hold.instruction_id == 70 and (actions == actions[0]).all()
+    before, now = robot.heard.chunks[count - 1], nanoseconds(hold.start)
+    due = min((now - nanoseconds(before.start)) / 20_000_000, 49)
+    there = np.array(before.data).reshape(50, 14)[[int(due), min(int(due) + 1, 49)]]
+    np.testing.assert_allclose(actions[0], there[0] + (due - int(due)) * (there[1] - there[0]), atol=1e-4)
+    count += 1
     robot.tell("transfer the cube", id=71)
-    robot.wait_for(lambda: node.node.session.instructions.task.instruction_id == 71, "the next task")
+    instructions = node.node.session.instructions
+    robot.wait_for(lambda: instructions.task and instructions.task.instruction_id == 71, "the next task")
     monkeypatch.undo()
     going_on.set()
     chunk = robot.wait_for_chunks(since=count)[0]

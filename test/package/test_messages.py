@@ -38,7 +38,9 @@ FIELDS = {
         **dict.fromkeys(("decode_steps", "tokens", "active_requests", "waiting_requests"), "uint32"),
         **dict.fromkeys(("slots_used", "slots_total"), "uint32"),
         **dict.fromkeys(("deadline_misses", "stale_inputs"), "uint64"),
-        "observation_age": "double",
+        **dict.fromkeys(("observation_age", "boundary_jump"), "double"),
+        "committed_actions": "uint32",
+        **dict.fromkeys(("clamped_actions", "slowed_actions", "masked_frames"), "uint64"),
     },
 }
 
