@@ -21,6 +21,7 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import Log
+from rcl_interfaces.srv import SetParameters
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
@@ -237,6 +238,11 @@ class Robot:
         assert wait_until(future.done, timeout), f"no answer of {service}"
         self.node.destroy_client(client)
         return future.result()
+
+    def set_parameter(self, name: str, value) -> None:
+        request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+        result = self.call(SetParameters, "set_parameters", request).results[0]
+        assert result.successful, result.reason
 
     def close(self) -> None:
         self._closed = True

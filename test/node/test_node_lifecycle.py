@@ -160,11 +160,7 @@ def test_live_parameters_change_and_others_do_not(active):
 
 def test_rates_ages_and_limits_change_while_active(active):
     robot, node = active
-
-    def set_parameter(name, value):
-        request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
-        result = robot.call(SetParameters, "set_parameters", request).results[0]
-        assert result.successful, result.reason
+    set_parameter = robot.set_parameter
 
     def period():
         count = len(robot.heard.stats)

@@ -1,0 +1,182 @@
+"""Commands over DDS: chunks that join, trajectories that a controller takes, a hold at once, and none in a dry run."""
+
+import numpy as np
+import pytest
+from controller import Controller
+from rcl_interfaces.msg import Log
+from robot import Robot, nanoseconds, next_domain, node_process
+from trajectory_msgs.msg import JointTrajectory
+from visualization_msgs.msg import MarkerArray
+
+from oxygen_ros.msg import ActionChunk, Instruction
+
+STEP = 20_000_000
+RTC = {"chunk_continuity": "rtc", "joint_trajectory": True, "trajectory_velocities": True}
+
+
+def values(chunk) -> np.ndarray:
+    return np.array(chunk.data, np.float32).reshape(chunk.horizon, chunk.action_dim)
+
+
+def started(tmp_path_factory, name: str, settings: dict):
+    domain = next_domain()
+    node, robot = node_process(domain, tmp_path_factory.mktemp(name) / "log", settings=settings), Robot(domain)
+    return robot, node
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory):
+    robot, node = started(tmp_path_factory, "rtc", {**RTC, "fixed_noise": False})
+    robot.bring_up()
+    yield robot
+    robot.close()
+    node.close()
+
+
+def test_a_chunk_begins_with_what_the_robot_executes_meanwhile(joined):
+    joined.reset()
+    with joined.running():
+        chunks = joined.wait_for_chunks(12)
+        joined.wait_for(lambda: joined.heard.stats[-1].sequence >= chunks[-1].sequence, "its stats")
+    stats = {s.sequence: s for s in joined.heard.stats}
+    seams = 0
+    for old, new in zip(chunks, chunks[1:]):
+        told = stats.get(new.sequence)
+        if told is None or nanoseconds(new.start) != nanoseconds(new.header.stamp):
+            continue
+        steps = (nanoseconds(new.start) - nanoseconds(old.start)) / STEP + np.arange(told.committed_actions)
+        expected = np.array([np.interp(steps, np.arange(50), column) for column in values(old).T]).T
+        np.testing.assert_allclose(values(new)[: len(expected)], expected, atol=1e-5)
+        # Inference takes a step or more, and the old rows reach at least as far as it took.
+        assert told.committed_actions * STEP >= nanoseconds(new.latency)
+        there = [np.interp(steps[-1] + 1, np.arange(50), column) for column in values(old).T]
+        jump = np.abs(values(new)[len(expected)] - there).max()
+        assert told.boundary_jump == pytest.approx(jump, abs=1e-4)
+        seams += 1
+    assert seams >= 5
+
+
+def test_guidance_makes_the_seam_smaller(joined):
+    """On random weights and fresh noise chunks are far apart; guided ones are not."""
+    def jumps(kind: str) -> float:
+        joined.reset()
+        joined.set_parameter("chunk_continuity", kind)
+        with joined.running():
+            joined.wait_for_chunks(3)
+            count = len(joined.heard.stats)
+            joined.wait_for(lambda: len(joined.heard.stats) > count + 12, "frames")
+        return float(np.median([s.boundary_jump for s in joined.heard.stats[count:] if s.denoise]))
+
+    apart = jumps("none")
+    assert jumps("rtc") < 0.5 * apart
+    assert jumps("blend") < 0.5 * apart
+    joined.set_parameter("chunk_continuity", "rtc")
+
+
+def test_a_trajectory_controller_takes_every_one(joined):
+    joined.reset()
+    controller, taken = None, []
+
+    def receive(message: JointTrajectory) -> None:
+        nonlocal controller
+        controller = controller or Controller(list(message.joint_names))
+        now = joined.now()
+        controller.receive(message, now)  # what it raises ends the spinning, and with it the test
+        past = int((controller.times < now).sum())
+        taken.append((past, controller.command(now).copy()))
+
+    subscription = joined.node.create_subscription(JointTrajectory, "/oxygen/joint_trajectory", receive, 10)
+    with joined.running():
+        joined.wait_for(lambda: len(taken) >= 10, "trajectories")
+    joined.node.destroy_subscription(subscription)
+    assert controller.velocities.shape[1] == 14
+    assert np.median([past for past, _ in taken]) <= 1  # what was past when it was sent is not in it
+
+
+def test_stop_is_answered_with_a_hold_that_obeys_it(joined):
+    joined.reset()
+    with joined.running():
+        last = joined.wait_for_chunks(3)[-1]
+        count = len(joined.heard.chunks)
+        joined.tell(task=Instruction.STOP, id=4711)
+        joined.wait_for(lambda: any(c.instruction_id == 4711 for c in joined.heard.chunks[count:]), "the hold")
+        hold = next(c for c in joined.heard.chunks[count:] if c.instruction_id == 4711)
+        after = len(joined.heard.chunks)
+        joined.wait_for(lambda: joined.heard.said("stopped", level=Log.INFO), "a line")
+        sequence = joined.heard.stats[-1].sequence
+        joined.wait_for(lambda: joined.heard.stats[-1].sequence > sequence + 5, "frames without a task")
+        assert len(joined.heard.chunks) == after  # it is the last word
+        assert (values(hold) == values(hold)[0]).all() and hold.sequence > last.sequence
+    with joined.running():
+        joined.tell("transfer the cube")
+        first = joined.wait_for_chunks()[-1]
+    assert nanoseconds(first.start) == nanoseconds(first.header.stamp) + nanoseconds(first.latency)
+
+
+def test_dry_run_publishes_everything_but_commands(tmp_path_factory):
+    robot, node = started(tmp_path_factory, "dry", {**RTC, "dry_run": True})
+    paths, commands = [], []
+    robot.node.create_subscription(MarkerArray, "/oxygen/predicted_path", paths.append, 10)
+    for kind, topic in ((ActionChunk, "action_chunk"), (JointTrajectory, "joint_trajectory")):
+        robot.node.create_subscription(kind, f"/oxygen/{topic}", commands.append, 10)
+    try:
+        assert robot.lifecycle.change("configure"), node.log
+        assert robot.lifecycle.change("activate")
+        robot.wait_for(lambda: robot.node.count_publishers("/oxygen/frame_stats"), "the node")
+        with robot.running():
+            robot.tell("transfer the cube")
+            robot.tell("why?", Instruction.ASK, id=9, max_tokens=5)
+            robot.wait_for(lambda: len(paths) > 5 and robot.heard.last(9), "paths and words")
+            robot.wait_for(lambda: any(s.denoise > 0 and s.boundary_jump > 0 for s in robot.heard.stats), "seams")
+            robot.wait_for(lambda: robot.heard.reported("engine", "dry_run: no commands are published"), "a status")
+        assert not commands
+        assert not robot.node.count_publishers("/oxygen/action_chunk")
+        assert not robot.node.count_publishers("/oxygen/joint_trajectory")
+    finally:
+        robot.close()
+        node.close()
+
+
+def test_a_robot_of_hand_movements_has_no_joint_trajectory(tmp_path_factory):
+    robot, node = started(tmp_path_factory, "hand", {"representation": "end_effector_delta", "joint_trajectory": True})
+    try:
+        assert not robot.lifecycle.change("configure")
+        robot.wait_for(lambda: "parameter joint_trajectory: found actions that are end_effector_delta" in node.log, "a line")
+        assert robot.lifecycle.state() == "unconfigured"
+    finally:
+        robot.close()
+        node.close()
+
+
+def test_two_arms_side_by_side(tmp_path_factory):
+    """F49: two namespaces and remaps in one domain; each hears its own sensors and is told by its own name."""
+    domain, folder = next_domain(), tmp_path_factory.mktemp("arms")
+    arms = []
+    try:
+        for side, index in (("left", 0), ("right", 11)):
+            remaps = ["-r", f"__ns:=/{side}", "-r", "joint_states:=state", "-r", "instruction:=/orders",
+                      "-r", "cam_high/image_raw/compressed:=/shared/high"]
+            node = node_process(domain, folder / side, *remaps)
+            topics = {"cam_high": "/shared/high" if side == "left" else "/unused",
+                      **{name: f"/{side}/{name}/image_raw/compressed" for name in ("cam_left_wrist", "cam_right_wrist")},
+                      "joint_states": f"/{side}/state"}
+            arms.append((Robot(domain, f"/{side}/oxygen", topics, "/orders", f"robot_{side}"), node))
+            arms[-1][0].still = index
+        for robot, _ in arms:
+            assert robot.lifecycle.change("configure") and robot.lifecycle.change("activate")
+        for robot, _ in arms:
+            robot.wait_for(lambda: robot.node.count_subscribers("/orders") >= 4, "both nodes")
+        arms[0][0].tell("transfer the cube", id=3)
+        with arms[0][0].running(), arms[1][0].running():
+            chunks = [robot.wait_for_chunks(3)[-1] for robot, _ in arms]
+            arms[1][0].off = {"joint_states"}
+            arms[1][0].wait_for(lambda: arms[1][0].heard.reported("inputs", "/right/state"), "the right arm's state")
+            arms[0][0].wait_for_chunks(3)
+        assert [chunk.instruction_id for chunk in chunks] == [3, 3]
+        assert np.abs(values(chunks[0]) - values(chunks[1])).max() > 1e-3  # other joints, other pictures
+        names = {s.name for array in arms[0][0].heard.diagnostics for s in array.status}
+        assert {"/left/oxygen: inputs", "/right/oxygen: inputs"} <= names
+    finally:
+        for robot, node in arms:
+            robot.close()
+            node.close()
