@@ -31,25 +31,6 @@ class Tick:
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
-class Chunk:
-    """What the robot is to do: actions float32 [H, action_dim] in robot units, as in msg/ActionChunk.msg.
-
-    sent_ns: when it is given out. Times are ROS time. snapshot: what it was made from.
-    """
-
-    actions: np.ndarray
-    sequence: int
-    instruction_id: int
-    stamp_ns: int
-    start_ns: int
-    sent_ns: int
-    snapshot: Snapshot
-
-
-@dataclass(frozen=True)
-=======
->>>>>>> 8b6bfb9 (wip)
 class Stats(outputs.FrameStats):
     """What one frame cost, as in msg/FrameStats.msg."""
 
@@ -219,18 +200,10 @@ class Frames:
             self._warn("action_chunk", f"chunk not sent: {latency:.2f} s after what it was computed from, "
                        f"chunk_lifespan is {lifespan:g} s")
             return
-<<<<<<< HEAD
-        length_ns = round(len(actions) * robot.step_dt * 1e9)
-        start_ns = self._motion.start_ns(seen.task.run, output.stamp_ns, now_ns, length_ns)
-        self._listener.chunk(Chunk(
-            actions, frame.sequence, seen.task.instruction_id, output.stamp_ns, start_ns, now_ns, seen.snapshot,
-        ))
-=======
         frame.command = self._commander.send(actions, seen.seam, seen.task, seen.snapshot, frame.sequence)
         if frame.command is not None:
             health.clamped_actions += frame.command.clamped
             health.slowed_actions += frame.command.slowed
->>>>>>> 8b6bfb9 (wip)
 
     def _give_stats(self, frame: Frame, measured: outputs.FrameStats) -> None:
         ended = time.monotonic()

@@ -66,18 +66,14 @@ class Picture:
 class Snapshot:
     """Everything one frame is made from.
 
-<<<<<<< HEAD
     stamps: topic -> stamp of the message that is used; of joints that came in parts, of the oldest.
-=======
-    stamp_ns: of the newest picture, or of the joint state if that is newer. oldest_ns: of what is oldest.
     masked: why optional cameras are not among the images.
->>>>>>> 8b6bfb9 (wip)
     """
 
     images: Mapping[str, np.ndarray]
     state: np.ndarray
-<<<<<<< HEAD
     stamps: Mapping[str, int]
+    masked: tuple[Reason, ...] = ()
 
     @property
     def stamp_ns(self) -> int:
@@ -87,11 +83,6 @@ class Snapshot:
     @property
     def oldest_ns(self) -> int:
         return min(self.stamps.values())
-=======
-    stamp_ns: int
-    oldest_ns: int
-    masked: tuple[Reason, ...] = ()
->>>>>>> 8b6bfb9 (wip)
 
 
 class Source(ABC):
@@ -332,14 +323,9 @@ class Inputs:
             source.unusable += any(reason.topic == source.topic for reason in (*reasons, *masked))
         if reasons:
             raise NotReady(reasons)
-<<<<<<< HEAD
         stamps = {self.cameras[name].topic: picture.arrival.stamp_ns for name, picture in pictures.items()}
         stamps[self.joints.topic] = state_stamp_ns
-        return Snapshot({name: picture.pixels for name, picture in pictures.items()}, state, stamps)
-=======
-        stamps = [state_stamp_ns, *(picture.arrival.stamp_ns for picture in pictures.values())]
-        images = {name: picture.pixels for name, picture in pictures.items()}
-        return Snapshot(images, state, max(stamps), min(stamps), tuple(masked))
+        return Snapshot({name: picture.pixels for name, picture in pictures.items()}, state, stamps, tuple(masked))
 
     def _astray(self, pictures: Mapping[str, Picture]) -> list[tuple[str, Reason]]:
         """Cameras whose picture lies too far behind the newest one."""
@@ -352,7 +338,6 @@ class Inputs:
                           f"camera_skew is {self.skew:g} s"))
             for name, stamp in stamps.items() if (behind := (stamps[newest] - stamp) / 1e9) > self.skew
         ]
->>>>>>> 8b6bfb9 (wip)
 
 
 def header_stamp_ns(serialized: bytes) -> int:
