@@ -16,6 +16,7 @@ COMMANDS = {
     "oxygen-node": "oxygen_ros.node.main:main",
     "oxygen-play": "oxygen_ros.replay.player:main",
     "oxygen-record-sim": "oxygen_ros.sim.record:main",
+    "oxygen-replay": "oxygen_ros.replay.main:main",
     "oxygen-verify": "oxygen_ros.checkpoint.verify:main",
 }
 

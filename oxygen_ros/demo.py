@@ -28,7 +28,7 @@ from .msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from .node import qos
 from .node.lifecycle_client import LifecycleClient, wait_until
 from .node.spinner import Spinner
-from .policy import resolve
+from .places import resolve
 from .replay.bag import BagError, open_bag
 from .settings import SettingsError, from_yaml
 

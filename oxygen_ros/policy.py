@@ -5,7 +5,6 @@ The node, the replay and the benchmark all start from here, so they run the same
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +26,7 @@ from .engine.observation import Observation
 from .engine.outputs import Actions
 from .fitting import fit
 from .pi05.rtc import Guidance
+from .places import resolve
 from .settings import Settings, SettingsError
 
 
@@ -124,28 +124,6 @@ def _beside(work: Callable[[Callable[[], bool]], str]) -> Iterator[Future[str]]:
         except BaseException:
             failed.set()
             raise
-
-
-def resolve(path: str) -> Path:
-    """A path as given, `~` expanded; package://NAME/REST under the package's share folder.
-
-    Without ROS only package://oxygen_ros/ is known: in the clone, or where pip put it.
-    """
-    scheme, separator, rest = path.partition("package://")
-    if scheme or not separator:
-        return Path(path).expanduser()
-    package, _, inside = rest.partition("/")
-    try:
-        from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
-    except ImportError:
-        if package == __package__:
-            clone = Path(__file__).parent.parent
-            return (clone if (clone / "package.xml").is_file() else Path(sys.prefix) / "share" / package) / inside
-        raise SettingsError([f"{path} needs ROS to find package {package}; give a path"]) from None
-    try:
-        return Path(get_package_share_directory(package)) / inside
-    except PackageNotFoundError:
-        raise SettingsError([f"{path} names package {package}, which is not on AMENT_PREFIX_PATH"]) from None
 
 
 def _device(name: str) -> torch.device:

@@ -13,6 +13,7 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import Marker, MarkerArray
 
 from ..commander import Chunk
+from ..curves import colour, curves
 from ..embodiment.errors import InputError
 from ..embodiment.images import picture
 from ..embodiment.robot import Robot
@@ -134,25 +135,17 @@ def trajectory_joints(robot: Robot) -> list[str]:
     return list(robot.actions)
 
 
-def predicted_path(robot: Robot, actions: np.ndarray, *, start_ns: int, spacing: float = 0.25, speed: float = 0.5
-                   ) -> MarkerArray:
-    """The chunk as one curve per action dimension beside the robot, for RViz.
-
-    Joint space has no place in the scene without the robot's kinematics, so time runs along x (`speed` metres per
-    second) and the change since the chunk's first action along z, one curve every `spacing` metres of y.
-    """
-    time_axis = np.arange(len(actions)) * robot.step_dt * speed
-    height = actions - actions[0]
+def predicted_path(robot: Robot, actions: np.ndarray, *, start_ns: int) -> MarkerArray:
+    """The chunk as one curve for each action dimension, for RViz."""
     markers = []
-    for dim, name in enumerate(robot.actions):
+    for dim, (name, points) in enumerate(zip(robot.actions, curves(actions, robot.step_dt))):
         line = Marker(ns=name, id=dim, type=Marker.LINE_STRIP, action=Marker.ADD)
         line.header.frame_id = robot.frame_id
         line.header.stamp = time_message(start_ns)
         line.pose.orientation.w = 1.0
         line.scale.x = 0.01
-        line.color.r, line.color.g, line.color.b, line.color.a = *_hue(dim / len(robot.actions)), 1.0
-        y = (dim - (len(robot.actions) - 1) / 2) * spacing
-        line.points = [Point(x=float(x), y=y, z=float(z)) for x, z in zip(time_axis, height[:, dim])]
+        line.color.r, line.color.g, line.color.b, line.color.a = *colour(dim, len(robot.actions)), 1.0
+        line.points = [Point(x=x, y=y, z=z) for x, y, z in points.tolist()]
         markers.append(line)
     return MarkerArray(markers=markers)
 
@@ -174,8 +167,3 @@ def _deserialized(serialized: bytes, kind: type):
         reason = str(error).partition(", at ")[0]
         raise InputError("message", f"{len(serialized)} bytes that do not deserialise ({reason})",
                          f"{kind.__module__.partition('.')[0]}/msg/{kind.__name__}") from error
-
-
-def _hue(turn: float) -> Sequence[float]:
-    """A saturated colour, red, green and blue in [0, 1]."""
-    return [float(np.clip(abs((turn * 6 + shift) % 6 - 3) - 1, 0, 1)) for shift in (0, 4, 2)]

@@ -15,9 +15,10 @@ from sensor_msgs.msg import JointState
 from .. import msg
 from ..engine import outputs
 from ..frames import Frames, Tick
-from ..inputs import CameraInput, Inputs, JointInput, Now
+from ..inputs import CameraInput, JointInput, Now
 from ..instructions import Instruction, Instructions
 from ..policy import Policy, load_policy
+from ..robot_inputs import Feed, robot_inputs
 from ..settings import Settings
 from ..speech import Speech
 from . import graph, messages, qos
@@ -67,11 +68,9 @@ class Session:
             reject=self.speech.refuse, complain=self._complain, info=self._log.info, seed=self.settings.seed,
             halt=lambda instruction_id: self.frames.halt(instruction_id),
         )
-        self.inputs = Inputs(
-            JointInput("joint_states", messages.joint_state, self.policy.robot.joints,
-                       self.settings.joint_state_max_age),
+        self.inputs = robot_inputs(
+            self.settings, self.policy.robot.joints, Feed("joint_states", messages.joint_state),
             {name: self._camera(name) for name in self.settings.cameras},
-            self.settings.camera_skew,
         )
         self.frames = Frames(
             self.policy, lambda: self.settings, self.inputs, self.instructions, publishers,
@@ -123,11 +122,9 @@ class Session:
 
     # Topics
 
-    def _camera(self, name: str) -> CameraInput:
-        given = self.settings.camera[name]
-        topic = self.settings.topic_of(name)
-        return CameraInput(topic, lambda data: messages.pixels(data, given.transport), given.max_age,
-                           frozen_after=given.frozen_after, optional=given.optional)
+    def _camera(self, name: str) -> Feed:
+        transport = self.settings.camera[name].transport
+        return Feed(self.settings.topic_of(name), lambda data: messages.pixels(data, transport))
 
     def _subscribe(self) -> None:
         subscribe = self._endpoints.subscription

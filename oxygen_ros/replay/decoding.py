@@ -1,0 +1,127 @@
+"""The messages of a bag as objects: by the definition that the bag holds, else by ours, never by a wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from rosbags.serde import SerdeError
+from rosbags.typesys import Stores, TypesysError, get_types_from_idl, get_types_from_msg, get_typestore
+from rosbags.typesys.store import Typestore
+
+from ..embodiment.errors import InputError
+from ..places import resolve
+from .storage import UNNAMED, BagError, Topic
+
+OURS = ("ActionChunk", "FrameStats", "Instruction", "LanguageToken")
+_SECTION = "=" * 80 + "\n"
+
+
+def ros2_types() -> Typestore:
+    """The types of ROS 2 and ours, as serialised messages of this package have them."""
+    types = get_typestore(Stores.ROS2_KILTED)
+    for name in OURS:
+        definition = resolve(f"package://oxygen_ros/msg/{name}.msg")
+        types.register(get_types_from_msg(definition.read_text(), f"oxygen_ros/msg/{name}"))
+    return types
+
+
+class Decoding:
+    """Makes decoders for topics. notes: what a reader should know of the definitions that were used."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._ours = ros2_types()
+
+    def decoder(self, topic: Topic, expected: Collection[str]) -> Callable[[bytes], Any]:
+        """Serialised message -> object with the fields of the message; it raises InputError for bytes that are none.
+
+        Raises BagError for a topic that is of none of the expected types, or whose type has no usable definition.
+        """
+        kind = full_type(topic.type)
+        if kind not in expected:
+            found = "has no type, its channel has no schema" if kind == UNNAMED else f"is {kind}"
+            raise BagError(f"{topic.name} {found}; expected {' or '.join(expected)}")
+        if topic.encoding != "cdr":
+            raise BagError(f"{topic.name} ({kind}) cannot be decoded: its messages are {topic.encoding}, expected cdr")
+        types = self._types(topic, kind)
+
+        def decode(data: bytes) -> Any:
+            try:
+                return types.deserialize_cdr(data, kind)
+            except (SerdeError, AssertionError, IndexError, KeyError) as error:
+                raise InputError("message", f"{len(data)} bytes that do not deserialise ({error})", kind) from error
+
+        return decode
+
+    def _types(self, topic: Topic, kind: str) -> Typestore:
+        try:
+            theirs = _parsed(topic, kind)
+        except (TypesysError, KeyError, ValueError, AssertionError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise BagError(f"{topic.name} ({kind}) cannot be decoded: its definition does not parse: {reason}") from error
+        if kind not in theirs:
+            if topic.type_hash and topic.type_hash != self._ours.hash_rihs01(kind):
+                raise BagError(f"{topic.name} ({kind}) cannot be decoded: it was recorded with another definition of its "
+                               f"type than ours ({topic.type_hash[:15]}...), and the bag does not hold it")
+            return self._ours
+        changed = {name for name, (_, fields) in theirs.items() if fields != self._ours.fielddefs.get(name, ((), ()))[1]}
+        if not changed:
+            return self._ours
+        wanted = dict(theirs)
+        for name in _inside(theirs):
+            if name not in wanted:
+                wanted[name] = self._ours.fielddefs[name][:2]
+        types = get_typestore(Stores.EMPTY)
+        types.register(wanted)
+        if kind in changed:
+            have = {name for name, _ in theirs[kind][1]}
+            ours = {name for name, _ in self._ours.fielddefs[kind][1]}
+            differ = [f"without {', '.join(sorted(ours - have))}"] if ours - have else []
+            differ += [f"with {', '.join(sorted(have - ours))}"] if have - ours else []
+            self.notes.append(f"{topic.name}: the bag has another definition of {kind} ({' and '.join(differ) or 'of other types'}"
+                              "); it is decoded by that, and what it lacks has its default")
+        return types
+
+
+def full_type(kind: str) -> str:
+    package, _, name = kind.partition("/")
+    return kind if name.startswith("msg/") or not name else f"{package}/msg/{name}"
+
+
+def _parsed(topic: Topic, kind: str) -> dict[str, Any]:
+    """Definitions by type; empty where the bag has none."""
+    if topic.schema == "ros2msg" and (topic.definition.strip() or kind == "std_msgs/msg/Empty"):
+        return get_types_from_msg(topic.definition, kind)
+    if topic.schema == "ros2idl" and topic.definition.strip():
+        sections = topic.definition.split(_SECTION)
+        found: dict[str, Any] = {}
+        for section in sections:
+            text = section.partition("\n")[2] if section.startswith("IDL: ") else section
+            if text.strip():
+                found |= get_types_from_idl(text)
+        return found
+    return {}
+
+
+def _inside(definitions: dict[str, Any]) -> Iterator[str]:
+    """Names of the types that these are made of."""
+
+    def names(description: Any) -> Iterator[str]:
+        kind, what = description
+        if kind.name == "NAME":
+            yield what
+        elif kind.name in ("ARRAY", "SEQUENCE"):
+            yield from names(what[0])
+
+    pending, seen = list(definitions), set(definitions)
+    ours = get_typestore(Stores.ROS2_KILTED).fielddefs
+    while pending:
+        name = pending.pop()
+        fields = definitions[name][1] if name in definitions else ours[name][1]
+        for _, description in fields:
+            for inner in names(description):
+                if inner not in seen:
+                    seen.add(inner)
+                    pending.append(inner)
+                    yield inner

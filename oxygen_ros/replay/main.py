@@ -1,0 +1,375 @@
+"""`oxygen-replay`: bags in, an evaluation out, without ROS and faster than real time."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..checkpoint.errors import CheckpointError
+from ..embodiment.errors import InputError
+from ..engine.baselines import MODES
+from ..places import resolve
+from ..settings import Settings, SettingsError, from_yaml
+from .evaluate import ENGINE, Side, unequal
+from .many import NoCluster, Order, Piece, in_turn, on_cluster, side_by_side, sides_of
+from .overall import overall
+from .report import page
+from .rollout import Part
+from .sources import NOTHING, Names
+
+_STOP = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 where every bag was evaluated and no gate failed; 1 where not; 130 after Ctrl-C, with a report of what there is."""
+    options = _parser().parse_args(arguments)
+    stop = _Stop()
+    try:
+        order = _order(options)
+        options.out.mkdir(parents=True, exist_ok=True)
+        sides = sides_of(order, _say if options.verbose else lambda line: None)
+        return _run(options, order, sides, stop)
+    except (SettingsError, CheckpointError, InputError, NoCluster) as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"{error.filename or options.out}: {error.strerror}")
+    finally:
+        stop.restore()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="oxygen-replay", description=(
+        "Evaluate a policy on recordings: for each control tick it gets the messages that a node would have had then, and its "
+        "actions are compared with the recorded commands. Reads rosbag2 in MCAP and SQLite, split, packed, with or without "
+        "metadata, and ROS 1 bags. Writes report.html, report.json and one annotated MCAP for each bag to --out. Exit code 0 "
+        "only if every bag was evaluated and no gate failed."))
+    parser.add_argument("bags", nargs="+", metavar="BAG", help="recording: a file, or the folder that rosbag2 made")
+    parser.add_argument("--config", type=Path, default=resolve("package://oxygen_ros/config/aloha.yaml"),
+                        help="parameter file of the robot, as for the node (default: the package's aloha.yaml)")
+    parser.add_argument("--out", type=Path, default=Path("out/replay"), help="folder to write to (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write report.json here too")
+    parser.add_argument("--no-mcap", action="store_true", help="write no annotated recordings")
+    parser.add_argument("--verbose", action="store_true", help="say how policy and robot were made to fit")
+
+    what = parser.add_argument_group("which part of the bags")
+    what.add_argument("--start", type=_seconds, default=0.0, metavar="S", help="seconds from the beginning (default: 0)")
+    what.add_argument("--seconds", type=_seconds, default=math.inf, metavar="S", help="how many (default: to the end)")
+    what.add_argument("--instruction", default="", metavar="TEXT", help="task, in place of what was recorded")
+
+    names = parser.add_argument_group("what topics are called in the bags")
+    names.add_argument("--commands", default="joint_commands", metavar="TOPIC",
+                       help="recorded commands: JointState, JointTrajectory or Float64MultiArray; none does without (default: %(default)s)")
+    names.add_argument("--instruction-topic", default="instruction", metavar="TOPIC",
+                       help="oxygen_ros/Instruction or std_msgs/String (default: %(default)s)")
+    names.add_argument("--text", default="", metavar="TOPIC", help="recorded words to compare with: std_msgs/String or "
+                       "oxygen_ros/LanguageToken")
+    names.add_argument("--namespace", default="", help="of the robot's relative topics")
+    names.add_argument("--remap", nargs="*", default=[], metavar="FROM:=TO", help="topics that have another name")
+
+    other = parser.add_argument_group("a second side over the same bags")
+    other.add_argument("--mode", choices=MODES, default=ENGINE, help="engine (default: %(default)s)")
+    other.add_argument("--against", type=Path, metavar="YAML", help="another parameter file: policy, settings")
+    other.add_argument("--against-mode", choices=MODES, default="", help="the same network in another engine")
+    other.add_argument("--expect-equal", type=_seconds, metavar="LIMIT",
+                       help="fail where actions differ by more, or frames or texts differ at all")
+
+    many = parser.add_argument_group("many bags")
+    many.add_argument("--jobs", type=_count, default=1, metavar="N", help="processes on this machine (default: 1)")
+    many.add_argument("--ray", metavar="ADDRESS", help="a Ray cluster, or `local`; needs the package ray")
+    many.add_argument("--resume", action="store_true", help="keep what --out has of the same bags, unchanged, and go on")
+    return parser
+
+
+def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop: _Stop) -> int:
+    bags = list(zip(options.bags, _keys(options.bags)))
+    cache = options.out / "bags"
+    cache.mkdir(exist_ok=True)
+    kept = {key: piece for bag, key in bags if options.resume and (piece := _kept(cache, bag, key, order))}
+    if kept:
+        _say(f"{len(kept)} of {len(bags)} bags are done already")
+    pieces, todo = dict(kept), [(bag, key) for bag, key in bags if key not in kept]
+    meter = _Meter(len(todo))
+    for piece in _pieces(todo, order, sides, options, stop, meter):
+        pieces[piece.key] = piece
+        if piece.recording is not None:
+            (options.out / f"{piece.key}.mcap").write_bytes(piece.recording)
+        meter.done(piece.result.get("error"))
+        if "error" not in piece.result and not piece.result["partial"]:
+            _keep(cache, piece, order)
+    meter.close()
+
+    done = [pieces[key] for _, key in bags if key in pieces]
+    results = [piece.result for piece in done]
+    evaluated = [result for result in results if "error" not in result]
+    partial = len(done) < len(bags) or any(result["partial"] for result in evaluated)
+    total = overall(evaluated)
+    gate = _gate(evaluated, options.expect_equal) if options.expect_equal is not None else None
+    report = {
+        "command": "oxygen-replay", "time": time.strftime("%Y-%m-%d %H:%M:%S %z"), "config": str(options.config),
+        "part": {"start": options.start, "seconds": options.seconds if math.isfinite(options.seconds) else None,
+                 "instruction": options.instruction},
+        "sides": {side.name: _described(side, options, number) for number, side in enumerate(sides)},
+        "partial": partial, "not_reached": [bag for bag, key in bags if key not in pieces],
+        "bags": results, "overall": total, "gate": gate,
+    }
+    text = json.dumps(report, indent=1) + "\n"
+    _write(options.out / "report.json", text)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        _write(options.json, text)
+    _write(options.out / "report.html", page(_about(report, sides), total, results, [piece.section for piece in done]))
+
+    print(_table(evaluated, total))
+    for line in _warnings(report, sides):
+        print(line)
+    print(f"written to {options.out / 'report.html'} and {options.out / 'report.json'}")
+    if gate is not None:
+        print(f"equal to {options.expect_equal:g}: " + ("yes" if gate["passed"] else f"NO, {gate['reason']}"))
+    if stop.wanted:
+        return INTERRUPTED
+    return 0 if len(evaluated) == len(bags) and (gate is None or gate["passed"]) else 1
+
+
+def _pieces(todo: Sequence[tuple[str, str]], order: Order, sides: Sequence[Side], options: argparse.Namespace, stop: _Stop,
+            meter: _Meter) -> Iterator[Piece]:
+    if not todo:
+        return iter(())
+    if options.ray:
+        return on_cluster(todo, order, options.ray, lambda: not stop.wanted)
+    if options.jobs > 1 and len(todo) > 1:
+        return side_by_side(todo, order, min(options.jobs, len(todo)), options.out, lambda: not stop.wanted)
+
+    def goes_on(bag: str, done: float) -> bool:
+        meter.show(bag, done)
+        return not stop.wanted
+
+    return in_turn(todo, order, sides, options.out, goes_on)
+
+
+def _order(options: argparse.Namespace) -> Order:
+    """Raises SettingsError."""
+    remaps = {}
+    for remap in options.remap:
+        name, separator, other = remap.partition(":=")
+        if not separator or not name or not other.startswith("/"):
+            raise SettingsError([f"--remap is {remap!r}, expected FROM:=/TO"])
+        remaps[name] = other
+    if options.expect_equal is not None and not (options.against or options.against_mode):
+        raise SettingsError(["--expect-equal needs a second side: --against YAML or --against-mode MODE"])
+    commands = options.commands if options.commands else NOTHING
+    return Order(
+        from_yaml(options.config), options.mode,
+        Names(options.namespace, remaps, options.instruction_topic, commands, options.text),
+        Part(options.start, options.seconds, options.instruction),
+        from_yaml(options.against) if options.against else None, options.against_mode, not options.no_mcap,
+    )
+
+
+# What was done before
+
+
+def _kept(cache: Path, bag: str, key: str, order: Order) -> Piece | None:
+    try:
+        kept = json.loads((cache / f"{key}.json").read_text())
+        if kept["of"] == _fingerprint(bag, order):
+            return Piece(bag, key, kept["result"], kept["section"])
+    except (OSError, ValueError, KeyError):
+        pass
+    return None
+
+
+def _keep(cache: Path, piece: Piece, order: Order) -> None:
+    _write(cache / f"{piece.key}.json", json.dumps(
+        {"of": _fingerprint(piece.bag, order), "result": piece.result, "section": piece.section}))
+
+
+def _fingerprint(bag: str, order: Order) -> str:
+    """Of what a result depends on: the order, the bag's files and the policies', by size and time of change."""
+    places = [bag, order.settings.policy, order.against.policy if order.against else ""]
+    files = []
+    for place in filter(None, places):
+        path = resolve(place)
+        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+        files += [(str(f), (s := f.stat()).st_size, s.st_mtime_ns) for f in inside if f.is_file()]
+    return hashlib.sha256(repr((order, files)).encode()).hexdigest()
+
+
+def _keys(bags: Sequence[str]) -> list[str]:
+    """A file name for each bag, the same in every run with the same bags."""
+    taken: set[str] = set()
+    keys = []
+    for bag in bags:
+        stem = re.sub(r"[^\w.-]+", "_", Path(bag).name.partition(".")[0]) or "bag"
+        key, number = stem, 2
+        while key in taken:
+            key, number = f"{stem}_{number}", number + 1
+        taken.add(key)
+        keys.append(key)
+    return keys
+
+
+# What is said
+
+
+def _described(side: Side, options: argparse.Namespace, number: int) -> dict[str, Any]:
+    policy, settings = side.policy, side.settings
+    return {
+        "config": str(options.against if number and options.against else options.config),
+        "policy": str(policy.folder), "layout": policy.layout, "trained": policy.trained, "robot": policy.robot.name,
+        "mode": (options.against_mode or options.mode) if number else options.mode, "device": settings.device,
+        "dtype": settings.dtype, "control_rate": settings.control_rate, "seed": settings.seed,
+    }
+
+
+def _about(report: dict[str, Any], sides: Sequence[Side]) -> dict[str, Any]:
+    rows = {name: f"{d['policy']} ({d['layout']}), robot {d['robot']}, engine {d['mode']}, {d['dtype']} on {d['device']}, "
+            f"{d['control_rate']:g} Hz, seed {d['seed']}, {d['config']}" for name, d in report["sides"].items()}
+    part = report["part"]
+    if part["start"] or part["seconds"]:
+        rows["part"] = f"from {part['start']:g} s" + (f", {part['seconds']:g} s" if part["seconds"] else "")
+    if report["gate"]:
+        rows["equal"] = "yes" if report["gate"]["passed"] else f"NO: {report['gate']['reason']}"
+    return {"time": report["time"], "rows": rows, "warnings": _warnings(report, sides)}
+
+
+def _warnings(report: dict[str, Any], sides: Sequence[Side]) -> list[str]:
+    lines = []
+    if report["partial"]:
+        left = len(report["not_reached"])
+        lines.append("This report is partial: it was stopped" + (f", {left} bags were not reached." if left else "."))
+    random = [side.name for side in sides if not side.policy.trained]
+    if random:
+        lines.append(f"The weights of {' and '.join(random)} are random: data flow and timing are real, actions and words mean nothing.")
+    return lines
+
+
+def _gate(results: Sequence[dict[str, Any]], limit: float) -> dict[str, Any]:
+    for result in results:
+        found = result.get("difference")
+        reason = "the second side was not reached" if found is None else unequal(found, limit)
+        if reason:
+            return {"limit": limit, "passed": False, "reason": f"{result['bag']}: {reason}"}
+    return {"limit": limit, "passed": bool(results), "reason": None if results else "no bag was evaluated"}
+
+
+def _table(results: Sequence[dict[str, Any]], total: dict[str, Any] | None) -> str:
+    head = ("bag", "side", "chunks", "MAE", "hold", "mean", "of range", "jump", "p50 ms", "stale", "missed")
+    rows = [head]
+    for result in results:
+        for side, found in result["sides"].items():
+            rows.append(_row(Path(result["bag"]).name, side, found, found["motion"]["chunk_boundary_jump"]))
+    if total and len(results) > 1:
+        rows += [_row("all", side, found, found["chunk_boundary_jump"]) for side, found in total["sides"].items()]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    return "\n".join("  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))) for row in rows)
+
+
+def _row(name: str, side: str, found: dict[str, Any], jump: dict[str, Any]) -> tuple[str, ...]:
+    accuracy, timing = found["accuracy"] or {}, found["timing"]
+    latency = (timing["first_chunk_latency_s"] or {}).get("p50")
+    maes = [(accuracy.get(kind) or {}).get("mae") for kind in ("policy", "hold_position", "mean_action")]
+    normal = (accuracy.get("policy") or {}).get("normalised_mae")
+    return (name, side, f"{timing['chunks']}/{timing['ticks']}", *map(_number, maes), "-" if normal is None else f"{normal:.1%}",
+            _number(jump["mean"]), "-" if latency is None else f"{latency * 1e3:.0f}",
+            f"{timing['stale_input_rate']:.1%}", f"{timing['deadline_miss_rate']:.1%}")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+class _Meter:
+    """A bar on a terminal, a line for each bag elsewhere."""
+
+    def __init__(self, bags: int) -> None:
+        self._bags, self._done, self._shown, self._began = bags, 0, 0.0, time.monotonic()
+
+    def show(self, bag: str, share: float) -> None:
+        now = time.monotonic()
+        if not sys.stderr.isatty() or now - self._shown < 0.1:
+            return
+        self._shown = now
+        whole = (self._done + share) / max(self._bags, 1)
+        left = (now - self._began) * (1 - whole) / whole if whole > 0.01 else None
+        bar = "#" * round(24 * whole)
+        line = (f"[{bar:<24}] {whole:4.0%}  bag {self._done + 1} of {self._bags}: {Path(bag).name}"
+                + (f", {left:.0f} s left" if left is not None else ""))
+        print("\r\033[K" + line[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
+
+    def done(self, error: str | None) -> None:
+        self._done += 1
+        self.close()
+        if error:
+            print(f"oxygen-replay: {error}", file=sys.stderr, flush=True)
+        elif not sys.stderr.isatty():
+            print(f"{self._done} of {self._bags} bags, {time.monotonic() - self._began:.1f} s", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+class _Stop:
+    """Ctrl-C and SIGTERM ask for the report of what there is; the second one ends at once."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._before = {number: signal.signal(number, self._ask) for number in _STOP}
+
+    def _ask(self, number: int, frame: object) -> None:
+        self.wanted = True
+        for again in _STOP:
+            signal.signal(again, signal.SIG_DFL)
+        print("\noxygen-replay: stopping; the report of what there is comes at once, Ctrl-C again does without it",
+              file=sys.stderr, flush=True)
+
+    def restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"expected 0 or more, found {text!r}")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
+    return int(text)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _fail(cause: str) -> int:
+    _say(f"oxygen-replay: {cause}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
