@@ -68,7 +68,7 @@ def hold(robot: Robot, moment: Moment) -> np.ndarray:
     """[D]: what keeps the robot where it was seen; NaN of an action that is no joint."""
     if robot.representation == "velocity":
         return np.zeros(robot.action_dim)
-    here = dict(zip(robot.joints, moment.state))
+    here = {} if moment.state is None else dict(zip(robot.joints, moment.state))
     return np.array([here.get(name, np.nan) for name in robot.actions])
 
 
