@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from ..engine.kv_pool import KVPool
+from ..engine.kv_pool import KVPool, Slot
 from ..engine.observation import Observation
 from ..engine.passes import Passes
 from ..engine.request import LanguageRequest, RunningRequest
@@ -32,23 +32,22 @@ class Laboratory:
         config = model.config
         self.device = model.device
         self.passes, self.padded = (
-            Passes(model, denoise_steps=steps, accumulated_time=False, cameras=CAMERAS, padded=padded, seed=0,
+            Passes(model, denoise_steps=steps, accumulated_time=False, text_attention="bidirectional", cameras=CAMERAS, padded=padded, seed=0,
                    fixed_noise=True)
             for padded in (False, True)
         )
         self.pool = KVPool(
-            config, slots=max(MANY, self.rows) + 2, requests=max(MANY, self.rows),
-            max_prefix=CAMERAS * config.vision.tokens_per_image + config.max_token_len, max_tail=8,
+            config, slots=max(MANY, self.rows) + 2, requests=max(MANY, self.rows), cameras=CAMERAS, max_tail=8,
             device=model.device, dtype=model.dtype,
         )
         self.slot = self.pool.take_slot()
-        self.passes.prefill(observation, self.slot, wants_hidden=False)
+        fill(self.passes, observation, self.slot)
         # A slot for each: requests of different frames do not read the same memory.
         self.running = [self._request() for _ in range(max(MANY, self.rows))]
 
     def _request(self) -> RunningRequest:
         slot = self.pool.take_slot()
-        self.passes.prefill(self.observation, slot, wants_hidden=False)
+        fill(self.passes, self.observation, slot)
         request = LanguageRequest(0, (5,), 1_000_000, end_tokens=())
         return RunningRequest(request, slot, self.pool.take_tail(), 0, None)
 
@@ -62,7 +61,7 @@ class Laboratory:
         return made
 
     def prefill(self) -> None:
-        self.passes.prefill(self.observation, self.slot, wants_hidden=False)
+        fill(self.passes, self.observation, self.slot)
 
     def denoise(self) -> None:
         self.passes.denoise(self.observation, self.slot)
@@ -79,6 +78,10 @@ class Laboratory:
             request.tail.length = 0
 
 
+def fill(passes: Passes, observation: Observation, slot: Slot) -> None:
+    passes.prefill(observation, passes.see(observation), slot, wants_hidden=False)
+
+
 @torch.inference_mode()
 def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     """Name, with, without. Those of one layer are run for all layers of a frame."""
@@ -89,7 +92,7 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
 
     def of_padding(passes: Passes) -> Work:
         def work() -> None:
-            passes.prefill(lab.observation, lab.slot, wants_hidden=False)
+            fill(passes, lab.observation, lab.slot)
             passes.denoise(lab.observation, lab.slot)
         return work
 

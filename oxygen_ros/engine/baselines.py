@@ -61,7 +61,7 @@ class IsolatedSequential(SharedKV):
         slot = self._pool.take_slot()
         stage = "prefill"
         try:
-            self._passes.prefill(observation, slot, wants_hidden=False)
+            self._passes.prefill(observation, self._passes.see(observation), slot, wants_hidden=False)
             prefilled = time.monotonic()
             stage = "denoise"
             actions = self._passes.denoise(observation, slot)
@@ -82,7 +82,11 @@ class IsolatedSequential(SharedKV):
             began = time.monotonic()
             slot = self._pool.take_slot()
             try:
-                hidden = self._passes.prefill(observation, slot, wants_hidden=not request.prompt)
+                sight = self._passes.see(observation)
+                if request.prefix == "own":
+                    hidden = self._passes.prefill_own(request.prompt, sight, slot)
+                else:
+                    hidden = self._passes.prefill(observation, sight, slot, wants_hidden=not request.prompt)
                 self._scheduler.join([request], slot, observation.stamp_ns, hidden)
             except Exception as error:
                 raise FrameError("prefill", error) from error

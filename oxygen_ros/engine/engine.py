@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +12,8 @@ from ..pi05.model import Pi05
 from .kv_pool import KVPool
 from .observation import Observation
 from .outputs import Actions, FinishReason, FrameStats, Output, Token
-from .passes import Passes
-from .request import LanguageRequest
+from .passes import Passes, Sight, TextAttention
+from .request import LanguageRequest, RunningRequest
 from .scheduler import Scheduler
 from .step_cost import StepCost
 
@@ -34,7 +33,9 @@ class EngineSettings:
     cameras: the most that an observation brings. slots: frames whose keys and values are kept at once, at least 2:
     one is the actions' own. max_requests: language requests decoded together; max_waiting: those that may queue
     for it; max_language_tokens: prompt and answer of one request together. steps_per_frame: at most so many
-    batched decode steps a frame, None leaves it to the deadline. seed: of the noise that denoising starts from;
+    batched decode steps a frame, None leaves it to the deadline. patience: after so many frames in a row that left no
+    time for language, it gets a step all the same. ageing: urgency that a request gains in a second (`LanguageRequest`).
+    text_attention: bidirectional as pi0.5 was trained for actions, or causal as OxyGen computes it. seed: of the noise that denoising starts from;
     fixed_noise draws it once, so that equal observations give equal chunks. padded: compute missing cameras and
     prompt padding and mask them, for comparison with libraries that do.
     """
@@ -47,6 +48,9 @@ class EngineSettings:
     max_waiting: int = 32
     max_language_tokens: int = 128
     steps_per_frame: int | None = None
+    patience: int = 20
+    ageing: float = 10.0
+    text_attention: TextAttention = "bidirectional"
     seed: int | None = None
     fixed_noise: bool = False
     padded: bool = False
@@ -65,7 +69,7 @@ class Engine:
             config,
             slots=settings.slots,
             requests=settings.max_requests,
-            max_prefix=settings.cameras * config.vision.tokens_per_image + config.max_token_len,
+            cameras=settings.cameras,
             max_tail=settings.max_language_tokens,
             device=model.device,
             dtype=model.dtype,
@@ -74,12 +78,14 @@ class Engine:
         longest = self._pool.max_prefix + max(config.action_horizon, settings.max_language_tokens)
         for table in (model.backbone.rotary, model.expert.rotary):
             table.span(0, longest, model.device)
-        self._scheduler = Scheduler(self._pool, settings.max_waiting)
-        self._cost = StepCost()
+        self._scheduler = Scheduler(self._pool, settings.max_waiting, settings.ageing)
+        self._cost, self._prefill_cost = StepCost(), StepCost()
+        self._starved = 0  # frames in a row in which language waited and got nothing
         self._passes = Passes(
             model,
             denoise_steps=settings.denoise_steps,
             accumulated_time=settings.accumulated_time,
+            text_attention=settings.text_attention,
             cameras=settings.cameras,
             padded=settings.padded,
             seed=settings.seed,
@@ -110,15 +116,18 @@ class Engine:
         started = time.monotonic()
         yield from self._scheduler.end_cancelled()
         joining = self._scheduler.admit()
+        own = [request for request in joining if request.prefix == "own"]
+        sharing = [request for request in joining if request.prefix == "shared"]
         slot = self._pool.take_slot()
         stage = "prefill"
         try:
-            hidden = self._passes.prefill(observation, slot, any(not request.prompt for request in joining))
-            prefilled = time.monotonic()
+            sight = self._passes.see(observation)
+            hidden = self._passes.prefill(observation, sight, slot, any(not request.prompt for request in sharing))
+            prefilled, length = time.monotonic(), slot.prefix_length
             stage = "denoise"
             actions = self._passes.denoise(observation, slot)
             chunk_ready = time.monotonic()
-            self._scheduler.join(joining, slot, observation.stamp_ns, hidden)
+            self._scheduler.join(sharing, slot, observation.stamp_ns, hidden)
             yield Actions(actions, observation.stamp_ns)
         except Exception as error:
             yield from self._scheduler.reject(FinishReason.ERROR, f"{stage} failed: {error}")
@@ -127,6 +136,9 @@ class Engine:
             self._pool.release(slot)
 
         decode_started = time.monotonic()
+        # Pictures included, so that a prefix of pictures known already is never thought to take less than it does.
+        self._prefill_cost.learn(length, prefilled - started)
+        positions = yield from self._join_own(own, sight, observation.stamp_ns, deadline)
         steps, tokens = yield from self._decode(deadline)
         ended = time.monotonic()
         yield self._stats(
@@ -137,7 +149,7 @@ class Engine:
             decode=ended - decode_started,
             decode_steps=steps,
             tokens=tokens,
-            prefix_tokens=slot.prefix_length,
+            prefix_tokens=length + positions,
         )
 
     def language(self, deadline: float | None = None) -> Iterator[Token | FrameStats]:
@@ -168,31 +180,80 @@ class Engine:
                 pass
             self.drain()
 
+    def _join_own(self, requests: Sequence[LanguageRequest], sight: Sight, stamp_ns: int, deadline: float | None
+                  ) -> Generator[Token, None, int]:
+        """Prefill the prefixes of those that have their own, while there is time; the others come again next frame.
+
+        Returns how many positions that were.
+        """
+        positions = 0
+        for request in requests:
+            length = len(sight.pictures) + len(request.prompt)
+            if self._late(deadline, self._prefill_cost.estimate(length)) and not self._impatient:
+                self._prefill_cost.doubt()
+                break
+            began, slot = time.monotonic(), self._pool.take_slot()
+            try:
+                hidden = self._passes.prefill_own(request.prompt, sight, slot)
+                self._scheduler.join([request], slot, stamp_ns, hidden)
+            except Exception as error:
+                yield from self._scheduler.reject(FinishReason.ERROR, f"prefill failed: {error}")
+                raise FrameError("prefill", error) from error
+            finally:
+                self._pool.release(slot)
+            self._prefill_cost.learn(length, time.monotonic() - began)
+            positions += slot.prefix_length
+        return positions
+
     def _decode(self, deadline: float | None) -> Generator[Token, None, tuple[int, int]]:
-        """Batched steps over all running requests while there is time. Returns how many steps, how many tokens."""
+        """Batched steps while there is time, over as many of the running requests, the most urgent, as it allows.
+
+        Returns how many steps, how many tokens.
+        """
         most = self.settings.steps_per_frame
         steps = tokens = 0
-        while True:
+        while most is None or steps < most:
             yield from self._scheduler.end_cancelled()
-            running = list(self._scheduler.running)
-            rows = sum(len(request.pending) for request in running)
-            late = deadline is not None and time.monotonic() + self._cost.estimate(rows) > deadline
-            if not running or late or steps == (math.inf if most is None else most):
-                return steps, tokens
-            began = time.monotonic()
+            running = self._scheduler.by_urgency()
+            batch = self._affordable(running, deadline)
+            if running and not batch and not steps and self._impatient:
+                batch = running
+            if not batch:
+                break
+            began, rows = time.monotonic(), _rows(batch)
             try:
-                said = self._passes.step(running)
+                said = self._passes.step(batch)
             except Exception as error:
-                yield from self._scheduler.finish(running, FinishReason.ERROR, f"decode failed: {error}")
+                yield from self._scheduler.finish(batch, FinishReason.ERROR, f"decode failed: {error}")
                 raise FrameError("decode", error) from error
             steps += 1
-            for request, token in zip(running, said):
+            for request, token in zip(batch, said):
                 if token.last:
                     self._scheduler.retire(request)
                 tokens += 1
                 yield token
             # What the consumer does with its tokens is part of what a step costs before the deadline.
             self._cost.learn(rows, time.monotonic() - began)
+        if steps or not (self._scheduler.running or self._scheduler.waiting):
+            self._starved = 0
+        else:
+            self._starved += 1
+            self._cost.doubt()
+        return steps, tokens
+
+    @property
+    def _impatient(self) -> bool:
+        return self._starved >= self.settings.patience
+
+    def _affordable(self, running: Sequence[RunningRequest], deadline: float | None) -> Sequence[RunningRequest]:
+        """As many of the first as one step can advance before the deadline."""
+        count = len(running)
+        while count and self._late(deadline, self._cost.estimate(_rows(running[:count]))):
+            count -= 1
+        return running[:count]
+
+    def _late(self, deadline: float | None, cost: float) -> bool:
+        return deadline is not None and time.monotonic() + cost > deadline
 
     def _stats(self, started: float, ended: float, deadline: float | None, **measured: float) -> FrameStats:
         return FrameStats(
@@ -204,3 +265,8 @@ class Engine:
             slots_total=self._pool.slots_total,
             **measured,
         )
+
+
+def _rows(requests: Sequence[RunningRequest]) -> int:
+    """Rows of the language head and, but for who starts from the prefix itself, of the backbone."""
+    return sum(max(1, len(request.pending)) for request in requests)

@@ -22,12 +22,13 @@ class Slot(Strip):
 
 
 class KVPool:
-    """`slots` strips of one frame each, and `requests` tails of one language request each.
+    """`slots` strips of one frame each, with room for `cameras` pictures and a prompt, and `requests` tails of one
+    language request each.
 
     Memory: slots * layers * 2 * kv_heads * (horizon + max_prefix) * head_dim elements, and the like for tails.
     """
 
-    def __init__(self, config: Pi05Config, *, slots: int, requests: int, max_prefix: int, max_tail: int,
+    def __init__(self, config: Pi05Config, *, slots: int, requests: int, cameras: int, max_tail: int,
                  device: torch.device, dtype: torch.dtype) -> None:
         if slots < 2:
             raise ValueError(f"a pool needs at least 2 KV slots (one for actions, one for language), not {slots}")
@@ -37,9 +38,10 @@ class KVPool:
             shape = (count, backbone.depth, 2, backbone.num_kv_heads, positions, backbone.head_dim)
             return torch.zeros(shape, device=device, dtype=dtype)
 
-        strips = memory(slots, config.action_horizon + max_prefix)
+        self.max_text, self.max_tail = config.max_token_len, max_tail
+        self.max_prefix = cameras * config.vision.tokens_per_image + config.max_token_len
+        strips = memory(slots, config.action_horizon + self.max_prefix)
         tails = memory(requests, max_tail)
-        self.max_prefix, self.max_tail = max_prefix, max_tail
         self.slots_total = slots
         self._slots = [Slot(strips[i], config.action_horizon, i) for i in range(slots)]
         self._tails = [Tail(tails[i]) for i in range(requests)]
@@ -55,12 +57,12 @@ class KVPool:
         return len(self._free_tails)
 
     @property
-    def can_lend(self) -> bool:
-        """Whether language may keep the next frame's slot and still leave one for the actions after it."""
-        return len(self._free_slots) >= 2
+    def lendable(self) -> int:
+        """Slots that language may keep: all that are free but one, which is for the actions of every frame."""
+        return max(0, len(self._free_slots) - 1)
 
     def take_slot(self) -> Slot:
-        """A free slot with one reader. There always is one: `can_lend` reserves it."""
+        """A free slot with one reader. There always is one: `lendable` leaves it."""
         slot = self._free_slots.pop()
         slot.readers = 1
         return slot

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,17 +17,30 @@ from .outputs import Token
 from .request import RunningRequest
 
 
+TextAttention = Literal["bidirectional", "causal"]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the cameras of a frame look like to the backbone: pictures [P, width], and which of them are real [P]."""
+
+    pictures: Tensor
+    valid: Tensor | None
+
+
 class Passes:
     """What every way of scheduling computes, so that engines differ in order and memory alone.
 
+    text_attention: whether the prompt's positions see each other (pi0.5) or only what precedes them (OxyGen).
     cameras: what `padded` fills up to. padded: missing cameras and prompt padding are computed and masked, as openpi,
     LeRobot and OxyGen do; the values stay the same, the time does not.
     """
 
-    def __init__(self, model: Pi05, *, denoise_steps: int, accumulated_time: bool, cameras: int, padded: bool,
-                 seed: int | None, fixed_noise: bool) -> None:
+    def __init__(self, model: Pi05, *, denoise_steps: int, accumulated_time: bool, text_attention: TextAttention,
+                 cameras: int, padded: bool, seed: int | None, fixed_noise: bool) -> None:
         self.model = model
         config = model.config
+        self._causal = text_attention == "causal"
         self._cameras, self._padded = cameras, padded
         self._generator = torch.Generator()
         if seed is None:
@@ -38,15 +53,55 @@ class Passes:
             self._plan = model.plan(denoise_steps, accumulated_time)
 
     @torch.inference_mode()
-    def prefill(self, observation: Observation, slot: Strip, wants_hidden: bool) -> Tensor | None:
-        """Fill the slot; the hidden state [1, width] after the last prompt token if it is wanted. Waits for a GPU."""
+    def see(self, observation: Observation) -> Sight:
+        """Encode the pictures, all at once."""
+        images = _to_pixels(observation.images.to(self.model.device, non_blocking=True))
+        if not self._padded:
+            return Sight(self.model.embed_images(images), None)
+        present, missing = len(images), self._cameras - len(images)
+        if missing < 0:
+            raise ValueError(f"{present} images are more than the {self._cameras} cameras of this engine")
+        pictures = self.model.embed_images(F.pad(images, (0, 0) * 3 + (0, missing), value=-1.0))
+        real = present * self.model.config.vision.tokens_per_image
+        return Sight(pictures, torch.arange(len(pictures), device=pictures.device) < real)
+
+    @torch.inference_mode()
+    def prefill(self, observation: Observation, sight: Sight, slot: Strip, wants_hidden: bool) -> Tensor | None:
+        """Fill the slot with what the frame's tasks share, and with what the actions see beyond that.
+
+        Returns the hidden state [1, width] after the last shared token if it is wanted. Waits for a GPU.
+        """
+        return self._prefill(sight, observation.tokens, slot, self._causal, observation.shared_tokens, wants_hidden)
+
+    @torch.inference_mode()
+    def prefill_own(self, prompt: Sequence[int], sight: Sight, slot: Strip) -> Tensor:
+        """Fill the slot with the frame's pictures and a prompt that sees itself both ways, as PaliGemma was trained.
+
+        Returns the hidden state [1, width] after its last token.
+        """
+        hidden = self._prefill(sight, torch.tensor(prompt), slot, causal=False, shared_tokens=None, wants_hidden=True)
+        assert hidden is not None
+        return hidden
+
+    def _prefill(self, sight: Sight, tokens: Tensor, slot: Strip, causal: bool, shared_tokens: int | None,
+                 wants_hidden: bool) -> Tensor | None:
         device = self.model.device
-        images, tokens = _to_pixels(observation.images.to(device, non_blocking=True)), observation.tokens.to(device)
-        valid = None
+        pictures, valid = len(sight.pictures), None
+        tokens = tokens.to(device)
         if self._padded:
-            images, tokens, valid = self._pad(images, tokens)
-        x = self.model.embed_prefix(images, tokens)
-        hidden = self.model.backbone.prefill(x, slot, valid=valid, hidden="last" if wants_hidden else "none")
+            room = self.model.config.max_token_len - len(tokens)
+            if room < 0:
+                raise ValueError(f"{len(tokens)} tokens do not fit {self.model.config.max_token_len}")
+            real = torch.arange(len(tokens) + room, device=device) < len(tokens)
+            tokens, valid = F.pad(tokens, (0, room)), torch.cat((sight.valid, real))
+        hidden = self.model.backbone.prefill(
+            torch.cat((sight.pictures, self.model.backbone.embed(tokens))),
+            slot,
+            causal_from=pictures if causal else None,
+            shared=None if shared_tokens is None else pictures + shared_tokens,
+            valid=valid,
+            hidden="last" if wants_hidden else "none",
+        )
         if device.type == "cuda":
             # The clock's next reading is to include what the GPU still has queued.
             torch.cuda.synchronize(device)
@@ -82,22 +137,6 @@ class Passes:
         if self._fixed_noise is not None:
             return self._fixed_noise
         return torch.randn(self._noise_shape, generator=self._generator)
-
-    def _pad(self, images: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Images [cameras, ...], tokens [max_token_len], and which positions of that prefix [P] are real."""
-        config = self.model.config
-        present, missing = len(images), self._cameras - len(images)
-        room = config.max_token_len - len(tokens)
-        if missing < 0 or room < 0:
-            raise ValueError(
-                f"{present} images and {len(tokens)} tokens do not fit "
-                f"{self._cameras} cameras and {config.max_token_len} tokens"
-            )
-        per_image = config.vision.tokens_per_image
-        valid = torch.ones(self._cameras * per_image + config.max_token_len, dtype=torch.bool, device=tokens.device)
-        valid[present * per_image : self._cameras * per_image] = False
-        valid[len(valid) - room :] = False
-        return F.pad(images, (0, 0) * 3 + (0, missing), value=-1.0), F.pad(tokens, (0, room)), valid
 
 
 def _to_pixels(images: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -15,12 +16,14 @@ from .request import LanguageRequest, RequestError, RunningRequest
 class Scheduler:
     """Requests from submission to their last token.
 
+    ageing: urgency that a request gains in a second, see `LanguageRequest.urgency`.
     `submit` and `cancel` may be called from any thread, the rest only from the engine's.
     """
 
-    def __init__(self, pool: KVPool, max_waiting: int) -> None:
+    def __init__(self, pool: KVPool, max_waiting: int, ageing: float, clock: Callable[[], float] = time.monotonic
+                 ) -> None:
         self.running: list[RunningRequest] = []
-        self._pool, self._max_waiting = pool, max_waiting
+        self._pool, self._max_waiting, self._ageing, self._clock = pool, max_waiting, ageing, clock
         self._lock = threading.Lock()
         self._waiting: list[LanguageRequest] = []
         self._joining: Sequence[LanguageRequest] = ()
@@ -28,14 +31,20 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._joining)
 
     def submit(self, request: LanguageRequest) -> None:
         """Raises RequestError if the request can never be served, its id is in use, or the queue is full."""
-        length, room = len(request.prompt) + request.max_tokens, self._pool.max_tail
+        own = request.prefix == "own"
+        if own and len(request.prompt) > self._pool.max_text:
+            raise RequestError(
+                f"{len(request.prompt)} prompt tokens are too many for a prefix of {self._pool.max_text}"
+            )
+        prompt = 0 if own else len(request.prompt)
+        length, room = prompt + request.max_tokens, self._pool.max_tail
         if length > room:
             raise RequestError(
-                f"{len(request.prompt)} prompt tokens and {request.max_tokens} new ones are {length}, "
+                f"{prompt} prompt tokens and {request.max_tokens} new ones are {length}, "
                 f"one request has room for {room}"
             )
         with self._lock:
@@ -58,28 +67,40 @@ class Scheduler:
             marked, self._cancelled = self._cancelled, set()
             if not marked:
                 return []
-            waiting = [r for r in self._waiting if r.request_id in marked]
+            waiting = [r for r in (*self._joining, *self._waiting) if r.request_id in marked]
+            self._joining = [r for r in self._joining if r.request_id not in marked]
             self._waiting = [r for r in self._waiting if r.request_id not in marked]
             running = [r for r in self.running if r.request.request_id in marked]
         return [r.end(FinishReason.CANCELLED) for r in waiting] + self.finish(running, FinishReason.CANCELLED)
 
     def admit(self) -> Sequence[LanguageRequest]:
-        """Those that join the frame about to begin: by priority, then by arrival, as far as there is room.
+        """Those that join the frame about to begin: the most urgent, as far as there is room.
 
-        They leave the queue; the caller must `join` or `reject` them.
+        They leave the queue; whoever is neither joined nor rejected is among those considered for the next frame.
         """
         with self._lock:
-            room = self._pool.free_tails if self._pool.can_lend else 0
-            # Whoever was admitted to a frame that its consumer abandoned is first in the queue again.
-            order = sorted([*self._joining, *self._waiting], key=lambda r: -r.priority)
+            now = self._clock()
+            order = sorted([*self._joining, *self._waiting], key=lambda r: -r.urgency(now, self._ageing))
+            tails, slots, frame_is_lent, room = self._pool.free_tails, self._pool.lendable, False, 0
+            for request in order:
+                own = request.prefix == "own"
+                slots -= own or not frame_is_lent
+                frame_is_lent = frame_is_lent or not own
+                if room == tails or slots < 0:
+                    break
+                room += 1
             self._joining, self._waiting = order[:room], order[room:]
             return self._joining
 
+    def by_urgency(self) -> list[RunningRequest]:
+        now = self._clock()
+        return sorted(self.running, key=lambda r: -r.request.urgency(now, self._ageing))
+
     def join(self, requests: Sequence[LanguageRequest], slot: Slot, stamp_ns: int, prefix_hidden: Tensor | None
              ) -> None:
-        """Make admitted requests readers of a slot that holds a whole prefix."""
+        """Make admitted requests, but for those cancelled since, readers of a slot that holds a whole prefix."""
         with self._lock:
-            for request in requests:
+            for request in [r for r in requests if r in self._joining]:
                 tail = self._pool.take_tail()
                 self.running.append(RunningRequest(request, self._pool.share(slot), tail, stamp_ns, prefix_hidden))
             self._joining = [r for r in self._joining if r not in requests]

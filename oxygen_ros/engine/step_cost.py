@@ -17,6 +17,10 @@ class StepCost:
         known = self._seconds.get(rows, seconds)
         self._seconds[rows] = max(seconds, known + self._forget * (seconds - known))
 
+    def doubt(self) -> None:
+        """A step was not taken for what it would cost: believe a little less, lest one slow step end all others."""
+        self._seconds = {rows: seconds * (1 - self._forget / 2) for rows, seconds in self._seconds.items()}
+
     def estimate(self, rows: int) -> float:
         """The known cost of at least as many rows, or the largest known one scaled up; 0 if nothing is known."""
         at_least = [n for n in self._seconds if n >= rows]

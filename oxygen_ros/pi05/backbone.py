@@ -52,7 +52,7 @@ class BackboneLayer(nn.Module):
 
 @dataclass(frozen=True)
 class Continuation:
-    """`count` new rows of one request: they see the strip's prefix, the tail so far, and each other causally."""
+    """`count` new rows of one request: they see what the strip shares, the tail so far, and each other causally."""
 
     strip: Strip
     tail: Tail
@@ -60,7 +60,7 @@ class Continuation:
 
     @property
     def position(self) -> int:
-        return self.strip.next_position + self.tail.length
+        return self.strip.shared_position + self.tail.length
 
 
 class Backbone(nn.Module):
@@ -98,6 +98,7 @@ class Backbone(nn.Module):
         strip: Strip,
         *,
         causal_from: int | None = None,
+        shared: int | None = None,
         valid: Tensor | None = None,
         hidden: Literal["none", "last", "all"] = "none",
     ) -> Tensor | None:
@@ -105,14 +106,17 @@ class Backbone(nn.Module):
 
         The prefix is one bidirectional block. With `causal_from` the positions from there on (the text)
         see everything before them and, of the text, only themselves and what precedes; the images then
-        do not see the text: OxyGen's mask. `valid` [P] is False for padding, which is computed and hidden: the
+        do not see the text: OxyGen's mask. There the prefix may end in text for the actions alone: language continues
+        the first `shared` positions, which are as they would be without the rest. `valid` [P] is False for padding, which is computed and hidden: the
         other libraries' way, here for comparison only.
 
         Returns the hidden states after the final norm that were asked for: [1, width] or [P, width];
-        "last" is the last valid one. The last layer's query, attention and MLP run for those rows only.
+        "last" is the last valid one of those shared. The last layer's query, attention and MLP run for those rows only.
         """
         length = len(x)
-        strip.begin(length, valid)
+        if shared is not None and shared < length and (causal_from is None or shared < causal_from):
+            raise ValueError(f"the first {shared} of {length} positions cannot be shared: they see those after them")
+        strip.begin(length, valid, shared)
         rotary = self.rotary.span(0, length, x.device)
         mask = None if causal_from is None else _causal_text(length, causal_from, x.device)
         if valid is not None:
@@ -136,7 +140,9 @@ class Backbone(nn.Module):
         strip.write_prefix(last, *layer.attention.project_kv(normed, rotary))
         if hidden == "none":
             return None
-        end = length if valid is None else int(valid.nonzero()[-1]) + 1
+        end = strip.shared_length
+        if valid is not None:
+            end = int(valid[:end].nonzero()[-1]) + 1
         rows = slice(end - 1, end) if hidden == "last" else slice(0, length)
         query = layer.attention.project_query(normed[rows], (rotary[0][rows], rotary[1][rows]))
         attended = attend(query, *strip.prefix(last), None if mask is None else mask[rows])
@@ -162,7 +168,7 @@ class Backbone(nn.Module):
             def keep_and_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
                 rows = zip(query.split(counts), key.split(counts, dim=1), value.split(counts, dim=1), continuations)
                 return torch.cat([
-                    _attend_prefix_and_tail(q, c.strip.prefix(layer), c.tail.append(layer, k, v), c.strip.valid)
+                    _attend_prefix_and_tail(q, c.strip.shared(layer), c.tail.append(layer, k, v), c.strip.shared_valid())
                     for q, k, v, c in rows
                 ])
 

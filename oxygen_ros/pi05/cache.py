@@ -28,27 +28,40 @@ class Strip:
         self.horizon = horizon
         self.capacity = storage.shape[3] - horizon
         self.dtype = storage.dtype
-        self.prefix_length = 0
+        self.prefix_length = self.shared_length = 0
         self.valid: Tensor | None = None
-        self.next_position = 0
+        self.next_position = self.shared_position = 0
         self._memory = _layers(storage)
 
-    def begin(self, prefix_length: int, valid: Tensor | None = None) -> None:
+    def begin(self, prefix_length: int, valid: Tensor | None = None, shared: int | None = None) -> None:
         """Forget the last frame and make room for a prefix of this many positions.
 
         valid [P]: False where a position is padding, which nobody sees and which consumes no position; None: all are.
+        shared: how many of the first positions language sees and continues; the rest is the actions' alone. None: all.
         """
         if prefix_length > self.capacity:
             raise ValueError(f"a prefix of {prefix_length} tokens does not fit a KV slot of {self.capacity}")
         self.prefix_length = prefix_length
+        self.shared_length = prefix_length if shared is None else shared
         self.valid = valid
         self.next_position = prefix_length if valid is None else int(valid.sum())
+        self.shared_position = self.shared_length if valid is None else int(valid[: self.shared_length].sum())
 
     def prefix(self, layer: int) -> KeyValue:
-        """What a language request sees: [kv_heads, P, head_dim] each."""
+        """The whole prefix: [kv_heads, P, head_dim] each."""
         key, value = self._memory[layer]
         window = slice(self.horizon, self.horizon + self.prefix_length)
         return key[:, window], value[:, window]
+
+    def shared(self, layer: int) -> KeyValue:
+        """What a language request sees: [kv_heads, shared_length, head_dim] each."""
+        key, value = self._memory[layer]
+        window = slice(self.horizon, self.horizon + self.shared_length)
+        return key[:, window], value[:, window]
+
+    def shared_valid(self) -> Tensor | None:
+        """Which positions of `shared` are visible, [shared_length]; None where all are."""
+        return None if self.valid is None else self.valid[: self.shared_length]
 
     def joint(self, layer: int) -> KeyValue:
         """What the action expert sees: [kv_heads, H + P, head_dim] each."""

@@ -67,12 +67,15 @@ class Pi05(nn.Module):
                 module.pack()
         self.backbone.pack_head()
 
+    def embed_images(self, images: Tensor) -> Tensor:
+        """images [N, 3, S, S] in [-1, 1] -> [N * tokens_per_image, width], one after the other."""
+        if not len(images):
+            return self.backbone.embedding.new_empty(0, self.config.backbone.width)
+        return self.vision(images).flatten(0, 1).to(self.dtype)
+
     def embed_prefix(self, images: Tensor, tokens: Tensor) -> Tensor:
         """images [N, 3, S, S] in [-1, 1] and tokens [T] -> the prefix [N * tokens_per_image + T, width]."""
-        text = self.backbone.embed(tokens)
-        if not len(images):
-            return text
-        return torch.cat((self.vision(images).flatten(0, 1).to(text.dtype), text))
+        return torch.cat((self.embed_images(images), self.backbone.embed(tokens)))
 
     def plan(self, steps: int, accumulated_time: bool = False) -> Tensor:
         """Everything that depends on flow time alone: modulations [steps, norms, 3, width]."""

@@ -103,6 +103,23 @@ def test_an_abandoned_frame_leaks_nothing(model, observe, mode):
     engine.submit(LanguageRequest(1, (5,), max_tokens=3, end_tokens=()))
 
 
+@pytest.mark.parametrize("mode", ["isolated_sequential", "shared_kv"])
+def test_cancel_in_the_midst_of_a_frame_ends_a_request_once(model, observe, mode):
+    """The second request is cancelled while the first is answered, whether it has begun or not."""
+    engine = engine_for(mode, model)
+    for request in (1, 2):
+        engine.submit(LanguageRequest(request, (5,), max_tokens=3, end_tokens=()))
+    tokens = []
+    for output in engine.frame(observe(0)):
+        if isinstance(output, Token):
+            tokens.append(output)
+            if len(tokens) == 1:
+                assert engine.cancel(2)
+    ends = [(t.request_id, t.finish_reason) for t in tokens if t.last]
+    assert sorted(ends, key=lambda end: end[0]) == [(1, FinishReason.LENGTH), (2, FinishReason.CANCELLED)]
+    assert list(engine.frame(observe(1)))[-1].slots_used == 0
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_warm_up_and_drain(model, mode):
     engine = engine_for(mode, model)

@@ -10,7 +10,7 @@ import torch
 from oxygen_ros.engine.engine import Engine, EngineSettings, FrameError
 from oxygen_ros.engine.observation import Observation
 from oxygen_ros.engine.outputs import Actions, FinishReason, FrameStats, Task, Token
-from oxygen_ros.engine.request import LanguageRequest, RequestError
+from oxygen_ros.engine.request import LanguageRequest, RequestError, RunningRequest
 from oxygen_ros.pi05.backbone import Continuation
 from oxygen_ros.pi05.cache import Strip, Tail
 from oxygen_ros.pi05.rtc import Guidance
@@ -130,6 +130,37 @@ def test_sampling_depends_on_the_seed_alone(model, observe):
 
     assert sampled(3, company=0) == sampled(3, company=2)
     assert len({tuple(sampled(seed, 0)) for seed in range(5)}) > 1
+
+
+def test_top_p_draws_from_the_likeliest_only(model, observe):
+    """A nucleus of next to nothing is greedy; one of everything is what there was without it."""
+
+    def sampled(seed, **options):
+        engine = engine_for(model)
+        engine.submit(ask(1, temperature=2.0, seed=seed, **options))
+        return texts(o for o in engine.frame(observe(4)) if isinstance(o, Token))[1]
+
+    greedy = alone(model, observe(4), (5, 6, 7), 6)[1]
+    assert all(sampled(seed, top_p=1e-6) == greedy for seed in range(3))
+    assert sampled(1, top_p=1.0) == sampled(1) != greedy
+
+
+def test_top_p_keeps_what_completes_it(model):
+    """0.5, 0.3, 0.2: a nucleus of 0.6 is the first two, of 0.5 the first alone."""
+    logits = torch.tensor([0.2, 0.5, 0.3]).log()
+    for top_p, expected in ((0.45, {1}), (0.6, {1, 2}), (0.81, {0, 1, 2})):
+        running = RunningRequest(ask(1, temperature=1.0, seed=0, top_p=top_p), None, None, 0, None)
+        assert {running.sample(logits) for _ in range(200)} == expected
+
+
+def test_the_text_ends_where_the_request_says(model, observe):
+    _, said = alone(model, observe(3), (5, 6, 7), 6)
+    heard = []
+    engine = engine_for(model)
+    engine.submit(ask(1, ends=lambda ids: heard.append(list(ids)) or len(ids) == 3))
+    tokens = [o for o in engine.frame(observe(3)) if isinstance(o, Token)]
+    assert [t.token_id for t in tokens] == said[:3] and heard == [said[:1], said[:2], said[:3]]
+    assert tokens[-1].finish_reason is FinishReason.END_OF_TEXT and tokens[-1].last
 
 
 def test_steps_per_frame_and_a_deadline_that_has_passed(model, observe):

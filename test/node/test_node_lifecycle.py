@@ -262,7 +262,7 @@ def test_first_chunk_after_activation_is_of_data_of_after(active):
 def test_one_frame_that_fails(active, monkeypatch, stage, error):
     """F37: it is told, its requests end, its slot is free, and the next frame is fine."""
     robot, node = active
-    model, name = node.engine.model, {"prefill": "embed_prefix", "denoise": "denoise", "decode": "advance"}[stage]
+    model, name = node.engine.model, {"prefill": "embed_images", "denoise": "denoise", "decode": "advance"}[stage]
     working, failed = getattr(model, name), []
 
     def broken(*arguments, **options):
