@@ -17,6 +17,7 @@ COMMANDS = {
     "oxygen-play": "oxygen_ros.replay.player:main",
     "oxygen-record-sim": "oxygen_ros.sim.record:main",
     "oxygen-replay": "oxygen_ros.replay.main:main",
+    "oxygen-soak": "oxygen_ros.soak.main:main",
     "oxygen-verify": "oxygen_ros.checkpoint.verify:main",
 }
 

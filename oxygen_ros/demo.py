@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -24,6 +21,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
+from .children import child_process, end_on_signals, keep_to_ourselves, last_error
 from .msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from .node import qos
 from .node.lifecycle_client import LifecycleClient, wait_until
@@ -37,7 +35,6 @@ QUESTIONS = ((101, 2.0, "where is the red cube?"), (102, 2.15, "what is the robo
 """request id, seconds after the instruction, text; the first is still being answered when the second comes"""
 ANSWER_TOKENS = 96
 NODE = "/oxygen"
-_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 class DemoError(Exception):
@@ -159,24 +156,6 @@ def _number(value: object) -> str:
 
 
 @contextmanager
-def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
-    """A child that is told to end, and if need be made to, when the block is left."""
-    with log.open("w") as file:
-        # A session of its own: Ctrl-C is for us, and we end our children in order.
-        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            yield child
-        finally:
-            if child.poll() is None:
-                child.send_signal(signal.SIGINT)
-            try:
-                child.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-
-
-@contextmanager
 def _listening(heard: Heard) -> Iterator[Listener]:
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     listener, executor = Listener(heard), SingleThreadedExecutor()
@@ -201,20 +180,20 @@ def run(config: Path, bag_path: Path, out: Path, times: int, heard: Heard) -> No
     node_command = [*module, "oxygen_ros.node.main", "--ros-args", "--params-file", str(config)]
     play_command = [*module, "oxygen_ros.replay.player", str(bag.path), "--restamp", "--times", str(times),
                     "--exclude", "/instruction", "--wait", *topics]
-    with _process(node_command, out / "node.log") as node, _listening(heard) as listener:
+    with child_process(node_command, out / "node.log") as node, _listening(heard) as listener:
         lifecycle = LifecycleClient(listener, NODE, alive=lambda: node.poll() is None)
         for transition in ("configure", "activate"):
             print(f"{transition} {NODE} ...", flush=True)
             try:
                 done = lifecycle.change(transition)
             except TimeoutError as error:
-                raise DemoError(f"{transition}: {error}; {_last_error(out / 'node.log')}") from error
+                raise DemoError(f"{transition}: {error}; {last_error(out / 'node.log')}") from error
             if not done:
-                raise DemoError(f"{transition} failed: {_last_error(out / 'node.log')}")
-        with _process(play_command, out / "player.log") as player:
+                raise DemoError(f"{transition} failed: {last_error(out / 'node.log')}")
+        with child_process(play_command, out / "player.log") as player:
             ready = wait_until(lambda: listener.heard.inputs_seen or player.poll() is not None, timeout=40.0)
             if not ready or player.poll() is not None:
-                raise DemoError(f"the node hears no cameras or joints: {_last_error(out / 'player.log')}")
+                raise DemoError(f"the node hears no cameras or joints: {last_error(out / 'player.log')}")
             _converse(listener, node, player, round(times * bag.duration * 1e9))
             # Before the player goes, which takes a while: silence after the end is nothing that the node missed.
             lifecycle.change("deactivate")
@@ -259,19 +238,6 @@ def _printable(text: str, width: int = 28) -> str:
     return flat if len(flat) <= width else "..." + flat[-width:]
 
 
-def _interrupt(number: int, frame: object) -> None:
-    """Ctrl-C or SIGTERM: from then on our children are being ended, which a second one must not stop."""
-    for again in _STOP:
-        signal.signal(again, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
-def _last_error(log: Path) -> str:
-    lines = [line for line in log.read_text().splitlines() if line.strip()]
-    errors = [line for line in lines if "ERROR" in line] or lines[-1:]
-    return f"{errors[-1].partition(']: ')[2] or errors[-1]} (all of it: {log})" if errors else f"see {log}"
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="oxygen-demo", description="Play the sample bag to the node over DDS, give it a task and two questions, "
@@ -284,11 +250,8 @@ def main(arguments: list[str] | None = None) -> int:
                         help="MCAP recording (default: the package's sample)")
     parser.add_argument("--times", type=int, default=2, help="how often to play it (default: %(default)s)")
     options = parser.parse_args(arguments)
-    # A demo neither hears nor moves the robots of the network it happens to run on.
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 101)))
-    for number in _STOP:
-        signal.signal(number, _interrupt)
+    keep_to_ourselves()
+    end_on_signals()
     heard = Heard()
     try:
         options.out.mkdir(parents=True, exist_ok=True)

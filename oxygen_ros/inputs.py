@@ -88,13 +88,13 @@ class Snapshot:
 class Source(ABC):
     """One topic, and how it fares: counts, the newest `problem`, and whether its messages are `unstamped`.
 
-    received: messages. refused: those that were no good. late: those that came after newer ones. unusable: frames that
-    could not use it.
+    received: messages. refused: those that were no good. late: those that came after newer ones. stampless: those
+    without a stamp. unusable: frames that could not use it.
     """
 
     def __init__(self, topic: str, max_age: float) -> None:
         self.topic, self.max_age = topic, max_age
-        self.received = self.refused = self.late = self.unusable = 0
+        self.received = self.refused = self.late = self.stampless = self.unusable = 0
         self.problem: Reason | None = None
         self._unstamped: Reason | None = None
         self._heard: Now | None = None  # the last message, whatever it was worth
@@ -117,6 +117,7 @@ class Source(ABC):
         if self._heard is not None and self._heard.ros_ns - now.ros_ns > FUTURE_TOLERANCE * 1e9:
             self.clear()  # time began again, as that of a bag played in a loop
         self.received += 1
+        self.stampless += not stamp_ns
         self._heard = now
         self._unstamped = None if stamp_ns else Reason(
             self.topic, f"stamp is 0, {now.ros_ns / 1e9:.0f} s before this node's clock, so the time of receipt "
@@ -351,6 +352,13 @@ def header_stamp_ns(serialized: bytes) -> int:
     return seconds * 1_000_000_000 + nanoseconds
 
 
+def restamped(serialized: bytes, stamp_ns: int) -> bytes:
+    """The same message with another stamp."""
+    order = "<iI" if serialized[1] & 1 else ">iI"
+    return serialized[:4] + struct.pack(order, stamp_ns // 10**9, stamp_ns % 10**9) + serialized[_HEADER:]
+
+
 def _same_but_for_stamp(one: bytes, other: bytes) -> bool:
     # The end tells nearly always, without a copy of the whole.
-    return len(one) == len(other) and one[-4096:] == other[-4096:] and one[_HEADER:] == other[_HEADER:]
+    end = slice(max(_HEADER, len(one) - 4096), None)
+    return len(one) == len(other) and one[end] == other[end] and one[_HEADER:] == other[_HEADER:]

@@ -71,6 +71,7 @@ class Diagnostics:
             values[f"{source.topic} received"] = source.received
             values[f"{source.topic} refused"] = source.refused
             values[f"{source.topic} overtaken"] = source.late
+            values[f"{source.topic} without a stamp"] = source.stampless
             values[f"{source.topic} frames without it"] = source.unusable
             problems += map(str, source.complaints())
         values["frames without usable input"] = session.frames.health.stale_inputs

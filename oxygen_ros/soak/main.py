@@ -1,0 +1,344 @@
+"""`oxygen-soak`: the node in a process of its own, a robot whose sensors fail in turn, and a list of what was promised."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.signals import SignalHandlerOptions
+
+from ..children import child_process, end_on_signals, keep_to_ourselves, last_error
+from ..msg import Instruction
+from ..node.lifecycle_client import LifecycleClient, wait_until
+from ..node.spinner import Spinner
+from ..policy import resolve
+from ..replay.bag import BagError, open_bag
+from .faults import FAULTS, Fault
+from .ledger import Ledger
+from .robot import Robot, kind_of
+
+NODE = "/oxygen"
+NEEDED, OPTIONAL, KILLED = (f"/cam_{name}/image_raw/compressed" for name in ("high", "right_wrist", "left_wrist"))
+JOINTS = "/joint_states"
+LIMITS = {JOINTS: 0.2}  # config/aloha.yaml; cameras have the default
+CAMERA_LIMIT = 0.5
+PERIOD = 0.2
+LASTS, CALM = 3.0, 1.0  # s of a fault, and between two
+PATIENCE = 10.0  # s until chunks must be back
+GROWTH = 24  # MiB that the node's memory may vary once it is warm
+PARAMETERS = {
+    "control_rate": 1 / PERIOD, "chunk_continuity": "rtc", "joint_trajectory": "true", "seed": 1,
+    "camera.cam_right_wrist.optional": "true",
+    **{f"camera.{name}.frozen_after": 10 for name in ("cam_high", "cam_left_wrist", "cam_right_wrist")},
+}
+
+
+class SoakError(Exception):
+    """The soak cannot begin; the message says why."""
+
+
+@dataclass
+class Tally:
+    """One fault: how often it was made, counted on /diagnostics, named there, and recovered from."""
+
+    made: int = 0
+    counted: int = 0
+    named: int = 0
+    recovered: int = 0
+
+
+@dataclass
+class Result:
+    """What `--json` holds, but for what the ledger adds. memory_mib, threads: of the node, [seconds, value]."""
+
+    seconds: float = 0.0
+    state: str = "unknown"
+    faults: dict[str, Tally] = field(default_factory=dict)
+    memory_mib: list[tuple[float, float]] = field(default_factory=list)
+    threads: list[tuple[float, int]] = field(default_factory=list)
+    stops: int = 0
+
+
+class Soak:
+    """One run. `broken` are lines of the ledger."""
+
+    def __init__(self, node: rclpy.node.Node, process: subprocess.Popen, camera: Callable, chosen: list[Fault],
+                 seed: int) -> None:
+        self.result = Result(faults={fault.name: Tally() for fault in chosen})
+        self.ledger = Ledger(node, NODE)
+        self.lifecycle = LifecycleClient(node, NODE, alive=lambda: process.poll() is None)
+        bag = open_bag(resolve("package://oxygen_ros/resource/aloha_transfer_cube.mcap"))
+        self._robot = Robot(node, bag, {topic: kind_of(topic) for topic in (NEEDED, OPTIONAL, JOINTS)})
+        self._node, self._process, self._camera = node, process, camera
+        self._chosen, self._dice = chosen, random.Random(seed)
+        self._ids, self._began = iter(range(1, 1 << 40)), time.monotonic()
+        self._camera_process: subprocess.Popen | None = None
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def run(self, seconds: float) -> None:
+        """Faults in turn until the time is over; each is made once at least. Raises SoakError."""
+        for transition in ("configure", "activate"):
+            if not self.lifecycle.change(transition):
+                raise SoakError(f"{transition} failed")
+        self._camera_process = self._camera()
+        self._robot.start()
+        if not wait_until(self.ledger.heard_by_node, PATIENCE):
+            raise SoakError("the node does not listen to instructions")
+        self.ledger.act("transfer the cube", next(self._ids))
+        if not wait_until(lambda: self.ledger.chunks > 5, 40.0):
+            raise SoakError("no chunks although all is well")
+        self._began = time.monotonic()
+        first = True
+        while first or self.elapsed < seconds:
+            for fault in self._dice.sample(self._chosen, len(self._chosen)):
+                if first or self.elapsed < seconds:
+                    self._episode(fault)
+            self._stop_and_go()
+            first = False
+        self._conclude()
+
+    def close(self) -> None:
+        self._robot.stop()
+        if self._camera_process is not None and self._camera_process.poll() is None:
+            self._camera_process.kill()
+            self._camera_process.wait()
+
+    def _episode(self, fault: Fault) -> None:
+        topic = JOINTS if fault.joints else KILLED if fault.make is None else self._dice.choice((NEEDED, OPTIONAL))
+        tally, key = self.result.faults[fault.name], f"{topic} {fault.counter}"
+        self._talk()
+        before = self._count(key)
+        self.ledger.listen_for()
+        chunks, masked = self.ledger.chunks, self.ledger.stats.masked_frames
+        allowed = None
+        if fault.stops and topic != OPTIONAL:
+            limit = LIMITS.get(topic, CAMERA_LIMIT) + PERIOD
+            allowed = self.ledger.forbid(self._now(), limit, f"{topic} was {fault.name}")
+        self._begin(topic, fault)
+        time.sleep(LASTS)
+        went_on = self.ledger.chunks > chunks + 2
+        if allowed:
+            allowed()
+        self._end(topic, fault)
+        tally.made += 1
+        ended, was = self._now(), self.ledger.chunks
+        back = wait_until(lambda: self.ledger.chunks > was and _stamp(self.ledger) > ended, PATIENCE)
+        took = (self._now() - ended) / 1e9
+        tally.recovered += back
+        if not back:
+            self.ledger.broken.append(f"no chunk {PATIENCE:g} s after {topic} was {fault.name}")
+        if not (fault.stops and topic != OPTIONAL) and not went_on:
+            self.ledger.broken.append(f"chunks stopped although {topic} was only {fault.name}")
+        time.sleep(CALM)
+        report = self.ledger.reports
+        wait_until(lambda: self.ledger.reports > report, PATIENCE)
+        counted = self._count(key) - before
+        named = not fault.said or any(topic in said and fault.said in said for said in self.ledger.said)
+        tally.counted, tally.named = tally.counted + (counted > 0), tally.named + named
+        if counted <= 0:
+            self.ledger.broken.append(f"{topic} was {fault.name}, but '{fault.counter}' did not grow")
+        if not named:
+            self.ledger.broken.append(f"{topic} was {fault.name}, but /diagnostics said {self.ledger.said[-1:]}")
+        if fault.stops and topic == OPTIONAL and self.ledger.stats.masked_frames <= masked:
+            self.ledger.broken.append(f"{topic} was {fault.name}, but no frame went on without it")
+        self._measure()
+        _say(f"{self.elapsed:6.0f} s  {fault.name + ' ' + topic:<55} counted {counted:3d}, chunks again after "
+             f"{took:.2f} s, {self.result.memory_mib[-1][1]:.0f} MiB")
+
+    def _begin(self, topic: str, fault: Fault) -> None:
+        if fault.make is None:
+            self._camera_process.kill()
+            self._camera_process.wait()
+        else:
+            self._robot.suffer(topic, fault)
+
+    def _end(self, topic: str, fault: Fault) -> None:
+        if fault.make is None:
+            self._camera_process = self._camera()
+        else:
+            self._robot.recover(topic)
+
+    def _talk(self) -> None:
+        """Questions of every kind, some of which are taken back, some of which cannot be served."""
+        question, caption, greedy, cancelled = (next(self._ids) for _ in range(4))
+        self.ledger.ask(Instruction.ASK, question, "where is the cube?", self._dice.randint(1, 40))
+        self.ledger.ask(Instruction.REMEMBER, caption, "", self._dice.randint(1, 40))
+        self.ledger.ask(Instruction.ASK, greedy, "what do you see?", 100_000)
+        self.ledger.ask(Instruction.ASK, cancelled, "why?", 100)
+        self.ledger.cancel(cancelled)
+
+    def _stop_and_go(self) -> None:
+        number, sent = next(self._ids), time.monotonic()
+        self.ledger.stop(number)
+        if wait_until(lambda: self.ledger.hold is not None, 2.0):
+            took = time.monotonic() - sent
+            if took > PERIOD + 0.5:
+                self.ledger.broken.append(f"STOP {number} was obeyed after {took:.2f} s, the period is {PERIOD:g} s")
+        else:
+            self.ledger.broken.append(f"STOP {number} was not answered with a hold")
+        time.sleep(CALM)
+        self.result.stops += 1
+        chunks = self.ledger.chunks
+        self.ledger.act("transfer the cube", next(self._ids))
+        if not wait_until(lambda: self.ledger.chunks > chunks, PATIENCE):
+            self.ledger.broken.append("no chunk after a new instruction")
+
+    def _conclude(self) -> None:
+        ledger = self.ledger
+        if not wait_until(lambda: not ledger.unanswered(), 30.0):
+            ledger.broken.append(f"requests without a last token: {ledger.unanswered()}")
+        self.result.state, self.result.seconds = self.lifecycle.state(), self.elapsed
+        if self.result.state != "active":
+            ledger.broken.append(f"the node is {self.result.state}, not active")
+        for message, times in ledger.errors.items():
+            ledger.broken.append(f"/diagnostics said {times} times at level ERROR: {message}")
+        grown = growth(self.result.memory_mib)
+        if grown > GROWTH:
+            ledger.broken.append(f"the node's memory grew by {grown:.0f} MiB, {GROWTH} are allowed")
+        half = self.result.threads[len(self.result.threads) // 2 :]
+        if half and half[-1][1] > half[0][1] + 1:
+            ledger.broken.append(f"the node's threads grew from {half[0][1]} to {half[-1][1]}")
+
+    def _measure(self) -> None:
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines())
+        self.result.memory_mib.append((round(self.elapsed, 1), int(status["VmRSS"].split()[0]) / 1024))
+        self.result.threads.append((round(self.elapsed, 1), int(status["Threads"])))
+
+    def _count(self, key: str) -> int:
+        return int(self.ledger.values.get(key, 0))
+
+    def _now(self) -> int:
+        return self._node.get_clock().now().nanoseconds
+
+
+def growth(memory: list[tuple[float, float]]) -> float:
+    """MiB from the highest of the second quarter to the highest of the last one; the first is for warming up."""
+    values, quarter = [value for _, value in memory], len(memory) // 4
+    return max(values[-quarter:]) - max(values[quarter : 2 * quarter]) if quarter else 0.0
+
+
+def _stamp(ledger: Ledger) -> int:
+    stamp = ledger.last_chunk.header.stamp
+    return stamp.sec * 1_000_000_000 + stamp.nanosec
+
+
+@contextmanager
+def _network() -> Iterator[rclpy.node.Node]:
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    node, executor = rclpy.create_node("oxygen_soak"), SingleThreadedExecutor()
+    executor.add_node(node)
+    spinner = Spinner(executor)
+    try:
+        yield node
+    finally:
+        spinner.stop()
+        node.destroy_node()
+        rclpy.shutdown()
+
+
+def _cameras(out: Path) -> Callable[[], subprocess.Popen]:
+    """What starts the camera that can be killed: a process of its own."""
+    bag = str(resolve("package://oxygen_ros/resource/aloha_transfer_cube.mcap"))
+    others = [topic for topic in open_bag(bag).topics if topic != KILLED]
+    command = [sys.executable, "-m", "oxygen_ros.replay.player", bag, "--restamp", "--times", "0", "--exclude", *others]
+
+    def start() -> subprocess.Popen:
+        with (out / "camera.log").open("a") as log:
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+    return start
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _chosen(names: list[str]) -> list[Fault]:
+    if names == ["all"]:
+        return list(FAULTS.values())
+    unknown = [name for name in names if name not in FAULTS]
+    if unknown:
+        raise SoakError(f"--faults {', '.join(unknown)} is not known; there are all, {', '.join(FAULTS)}")
+    return [FAULTS[name] for name in names]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="oxygen-soak", description="Run the node on the embedded policy while its cameras and joints fail in turn, "
+        "and while it is asked, told and stopped. Whatever it promised and did not keep is listed, and makes exit 1: it "
+        "stays active, every request ends with a last token, every fault is counted and named, no chunk is made of bad "
+        "data, STOP is obeyed, chunks come back, memory stays.",
+    )
+    parser.add_argument("--seconds", type=float, default=120.0, help="for how long (default: %(default)g)")
+    parser.add_argument("--faults", default="all", help=f"all, or some, with commas: {', '.join(FAULTS)}")
+    parser.add_argument("--seed", type=int, default=0, help="of the order (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("out/soak"), help="folder of the logs (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
+    options = parser.parse_args(arguments)
+    keep_to_ourselves()
+    end_on_signals()
+    soak, partial = None, False
+    log = options.out / "node.log"
+    try:
+        chosen = _chosen([name.strip() for name in options.faults.split(",")])
+        options.out.mkdir(parents=True, exist_ok=True)
+        with child_process(_node_command(), log) as process, _network() as node:
+            soak = Soak(node, process, _cameras(options.out), chosen, options.seed)
+            try:
+                soak.run(options.seconds)
+            finally:
+                soak.close()
+    except (SoakError, BagError, TimeoutError, OSError) as error:
+        why = f"; {last_error(log)}" if log.is_file() and soak is not None else ""
+        print(f"oxygen-soak: {error}{why}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\noxygen-soak: interrupted; this is what came until then", file=sys.stderr)
+        partial = True
+    if soak is None:
+        return 130
+    broken = soak.ledger.broken
+    if not partial and process.returncode != 0:
+        broken.append(f"the node ended with {process.returncode}")
+    if "Traceback" in log.read_text():
+        broken.append(f"a traceback in {log}")
+    report = {**asdict(soak.result), "partial": partial, "chunks": soak.ledger.chunks,
+              "language": dict(soak.ledger.counts), "memory_growth_mib": growth(soak.result.memory_mib), "broken": broken}
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    _summarize(report)
+    return 130 if partial else 1 if broken else 0
+
+
+def _node_command() -> list[str]:
+    parameters = [part for name, value in PARAMETERS.items() for part in ("-p", f"{name}:={value}")]
+    config = resolve("package://oxygen_ros/config/aloha.yaml")
+    return [sys.executable, "-m", "oxygen_ros.node.main", "--ros-args", "--params-file", str(config), *parameters]
+
+
+def _summarize(report: dict) -> None:
+    print(f"{'fault':<20} made counted named recovered")
+    for name, tally in report["faults"].items():
+        print(f"{name:<20} {tally['made']:4d} {tally['counted']:7d} {tally['named']:5d} {tally['recovered']:9d}")
+    print(f"{report['seconds']:.0f} s, {report['chunks']} chunks, {report['language']}, memory grew by "
+          f"{report['memory_growth_mib']:.1f} MiB, the node is {report['state']}")
+    for line in report["broken"]:
+        print(f"BROKEN: {line}")
+    print("every promise was kept" if not report["broken"] else f"{len(report['broken'])} promises were broken")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""oxygen-soak, shortened: what it finds in a node that keeps its promises, and in messages that break them."""
+
+import array
+import json
+import subprocess
+import sys
+
+import pytest
+import rclpy
+from rclpy.context import Context
+
+from oxygen_ros.msg import ActionChunk, LanguageToken
+from oxygen_ros.soak.ledger import Ledger
+from oxygen_ros.soak.main import growth
+
+SHORT = ("killed", "frozen", "reordered", "garbled", "one joint missing")
+
+
+def soak(*arguments, timeout=240):
+    return subprocess.run([sys.executable, "-m", "oxygen_ros.soak.main", *map(str, arguments)], capture_output=True,
+                          text=True, timeout=timeout)
+
+
+def test_a_short_run_keeps_every_promise(tmp_path):
+    run = soak("--seconds", 1, "--faults", ",".join(SHORT), "--out", tmp_path, "--json", tmp_path / "soak.json")
+    assert run.returncode == 0, run.stdout + run.stderr
+    report = json.loads((tmp_path / "soak.json").read_text())
+    assert report["broken"] == [] and report["state"] == "active" and not report["partial"]
+    assert set(report["faults"]) == set(SHORT)
+    assert all(tally == {"made": 1, "counted": 1, "named": 1, "recovered": 1} for tally in report["faults"].values())
+    assert report["stops"] == 1 and report["chunks"] > 20
+    ended = {key: count for key, count in report["language"].items() if key.startswith("ended")}
+    assert sum(ended.values()) == report["language"]["requests"] == 4 * len(SHORT)
+    assert ended[f"ended {LanguageToken.REJECTED}"] == len(SHORT)  # a question that asks for too much, each time
+    assert "every promise was kept" in run.stdout
+
+
+def test_an_unknown_fault_is_named(tmp_path):
+    run = soak("--faults", "gremlins", "--out", tmp_path)
+    assert run.returncode == 1
+    assert run.stderr.startswith("oxygen-soak: --faults gremlins is not known; there are all, silent, killed")
+    assert run.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def node():
+    context = Context()
+    rclpy.init(context=context, domain_id=99)
+    node = rclpy.create_node("soak_test", context=context)
+    yield node
+    node.destroy_node()
+    context.shutdown()
+
+
+def chunk(node, sequence, value=0.5, instruction_id=1, ahead=0):
+    stamp = node.get_clock().now().nanoseconds + ahead
+    message = ActionChunk(sequence=sequence, instruction_id=instruction_id, data=array.array("f", [value] * 4))
+    message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp, 10**9)
+    return message
+
+
+def token(request, index, last=False):
+    return LanguageToken(request_id=request, index=index, token_id=5, last=last)
+
+
+def test_broken_promises_are_written_down(node):
+    ledger = Ledger(node, "/nobody")
+    ledger._on_chunk(chunk(node, 1))
+    assert ledger.broken == []
+    ledger._on_chunk(chunk(node, 1))
+    ledger._on_chunk(chunk(node, 2, float("nan")))
+    ledger._on_chunk(chunk(node, 3, ahead=10**9))
+    assert [line.split(" ", 2)[2] for line in ledger.broken] == [
+        "came after chunk 1", "holds NaN or infinity, or nothing", "is stamped in the future"]
+    ledger.broken.clear()
+    allowed = ledger.forbid(node.get_clock().now().nanoseconds - 10**10, 0.5, "the camera was dead")
+    ledger._on_chunk(chunk(node, 4))
+    allowed()
+    ledger._on_chunk(chunk(node, 5))
+    assert ledger.broken == ["chunk 4 was published although the camera was dead"]
+    ledger.broken.clear()
+    ledger.stop(77)
+    ledger._on_chunk(chunk(node, 6))  # on its way when STOP was said
+    ledger._on_chunk(chunk(node, 7, instruction_id=77))
+    assert ledger.broken == [] and ledger.hold.sequence == 7
+    ledger._on_chunk(chunk(node, 8))
+    assert ledger.broken == ["chunk 8 came after STOP 77"]
+
+
+def test_lost_and_doubled_words_are_written_down(node):
+    ledger = Ledger(node, "/nobody")
+    ledger.ask(1, 5, "why?", 10)
+    ledger.ask(1, 6, "why?", 10)
+    for said in (token(5, 0), token(5, 1, last=True), token(6, 0)):
+        ledger._on_token(said)
+    assert ledger.broken == [] and ledger.unanswered() == [6]
+    ledger._on_token(token(6, 2))
+    ledger._on_token(token(5, 2))
+    assert ledger.broken == ["request 6: token 2 came where 1 was next",
+                             "a token of request 5, which has ended or was never made"]
+
+
+def test_memory_that_grows_is_told_from_memory_that_warms_up():
+    flat = [(float(i), 100.0 + 50 * min(i, 10) / 10) for i in range(40)]
+    assert growth(flat) == 0
+    assert growth([(float(i), 100.0 + i) for i in range(40)]) == 20
+    assert growth(flat[:3]) == 0

@@ -1,0 +1,147 @@
+"""Messages judged without ROS: what overtakes, freezes, goes astray or begins again, and what is counted."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from oxygen_ros.embodiment.errors import InputError
+from oxygen_ros.inputs import CameraInput, Inputs, JointInput, NotReady, Now, header_stamp_ns, restamped
+
+S = 10**9
+T = 1000 * S
+
+
+def message(stamp_ns: int, body: bytes) -> bytes:
+    return restamped(b"\0\1\0\0" + bytes(8) + body, stamp_ns)
+
+
+def at(seconds: float, ros: float | None = None) -> Now:
+    """Steady and ROS time so many seconds after the beginning; they differ where time is simulated."""
+    return Now(round(seconds * S), T + round((seconds if ros is None else ros) * S))
+
+
+def decode(serialized: bytes) -> np.ndarray:
+    if serialized[12:] == b"bad":
+        raise InputError("picture", "nothing", "something")
+    return np.frombuffer(serialized[12:], np.uint8)
+
+
+def camera(**options) -> CameraInput:
+    return CameraInput("/cam", decode, 0.5, **options)
+
+
+def send(source, seconds: float, body: bytes = b"x", stamp: float | None = None, ros: float | None = None) -> None:
+    now = at(seconds, ros)
+    source.receive(message(T + round((seconds if stamp is None else stamp) * S), body), now)
+
+
+def why(call) -> str:
+    with pytest.raises(NotReady) as error:
+        call()
+    return str(error.value)
+
+
+def test_a_stamp_is_written_and_read_in_both_byte_orders():
+    for order in (b"\0\1\0\0", b"\0\0\0\0"):
+        data = restamped(order + bytes(8) + b"rest", 5 * S + 7)
+        assert header_stamp_ns(data) == 5 * S + 7 and data[12:] == b"rest" and data[:4] == order
+        assert struct.unpack_from("<I" if order[1] else ">I", data, 8)[0] == 7
+
+
+def test_a_picture_that_was_overtaken_is_counted_and_left():
+    source = camera()
+    send(source, 1.0, b"a")
+    send(source, 1.2, b"c")
+    send(source, 1.3, b"b", stamp=1.1)
+    assert source.picture(at(1.3)).pixels.tobytes() == b"c" and source.late == 1
+    # Older than the limit is no picture that was overtaken, but a clock that was set back: it is judged by its age.
+    send(source, 1.4, b"d", stamp=-100.0)
+    assert "stamped 101.40 s before this node's clock" in why(lambda: source.picture(at(1.4))) and source.late == 1
+    send(source, 1.5, b"e")
+    assert source.picture(at(1.5)).pixels.tobytes() == b"e"
+
+
+def test_joints_that_were_overtaken_keep_their_newer_value():
+    table = {b"a1": (["a"], [1.0]), b"a2": (["a"], [2.0]), b"b": (["b"], [5.0])}
+    source = JointInput("/joints", lambda data: table[data[12:]], ["a", "b"], 0.5)
+    send(source, 1.0, b"a2")
+    send(source, 1.1, b"a1", stamp=0.9)
+    send(source, 1.2, b"b", stamp=0.8)  # older, but the first word about b
+    values, _ = source.state(at(1.2))
+    assert values.tolist() == [2.0, 5.0] and source.late == 1
+
+
+@pytest.mark.parametrize("frozen_after, refused", [(3, True), (4, False), (0, False)])
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_a_frozen_camera_is_told_by_its_bytes(frozen_after, refused, size):
+    source = camera(frozen_after=frozen_after)
+    for i in range(4):  # the first one differs in one byte, far from the end
+        send(source, 1 + i / 10, (b"f" if i == 0 else b"s") + b"ame" * size)
+    assert (source.received, source.refused) == (4, 0)
+    if refused:
+        assert "frozen: its last 3 pictures are the same, byte for byte, frozen_after is 3" in why(
+            lambda: source.picture(at(1.3)))
+        send(source, 1.4, b"another")
+    assert source.picture(at(1.4)).pixels.tobytes() == (b"another" if refused else b"s" + b"ame" * size)
+
+
+def test_stamps_that_are_missing_are_counted():
+    source = camera()
+    source.receive(message(0, b"a"), at(1.0))
+    send(source, 1.1, b"b")
+    assert (source.received, source.stampless) == (2, 1)
+
+
+def test_time_that_begins_again_begins_with_nothing():
+    """A bag played in a loop: what was seen in the last round is no picture of this one."""
+    source = camera()
+    send(source, 50.0, b"old")
+    send(source, 51.0, b"new", stamp=10.0, ros=10.0)
+    assert source.picture(at(51.1, ros=10.1)).pixels.tobytes() == b"new" and source.late == 0
+    joints = JointInput("/joints", lambda data: ([data[12:].decode()], [1.0]), ["a", "b"], 0.5)
+    send(joints, 50.0, b"a")
+    send(joints, 51.0, b"b", stamp=10.0, ros=10.0)
+    assert "no a" in why(lambda: joints.state(at(51.1, ros=10.1)))
+
+
+def robot(skew: float = 0.0, **of_second) -> Inputs:
+    cameras = {"one": CameraInput("/one", decode, 0.5), "two": CameraInput("/two", decode, 0.5, **of_second)}
+    return Inputs(JointInput("/joints", lambda data: (["a"], [1.0]), ["a"], 0.5), cameras, skew)
+
+
+def hear(inputs: Inputs, **stamps: float) -> None:
+    for name, source in (*inputs.cameras.items(), ("joints", inputs.joints)):
+        if name in stamps:
+            send(source, 2.0, name.encode(), stamp=stamps[name])
+
+
+def test_pictures_that_lie_too_far_apart_make_no_frame():
+    apart = {"one": 2.0, "two": 1.75, "joints": 2.0}
+    inputs = robot(skew=0.2)
+    hear(inputs, **apart)
+    assert why(lambda: inputs.snapshot(at(2.0))) == "/two: stamped 0.250 s before /one, camera_skew is 0.2 s"
+    assert [source.unusable for source in inputs] == [0, 1, 0]
+    for skew in (0.3, 0.0):
+        inputs = robot(skew=skew)
+        hear(inputs, **apart)
+        assert sorted(inputs.snapshot(at(2.0)).images) == ["one", "two"]
+
+
+def test_an_optional_camera_is_left_out_while_it_is_of_no_use():
+    inputs = robot(optional=True)
+    hear(inputs, one=2.0, joints=2.0)
+    snapshot = inputs.snapshot(at(2.0))
+    assert list(snapshot.images) == ["one"] and [str(r) for r in snapshot.masked] == ["/two: no message yet"]
+    assert snapshot.stamps == {"/one": T + 2 * S, "/joints": T + 2 * S}
+    hear(inputs, two=2.0)
+    snapshot = inputs.snapshot(at(2.0))
+    assert sorted(snapshot.images) == ["one", "two"] and snapshot.masked == ()
+    astray = robot(skew=0.1, optional=True)
+    hear(astray, one=2.0, two=1.8, joints=2.0)
+    assert list(astray.snapshot(at(2.0)).images) == ["one"]
+    # One that is not optional is still needed.
+    inputs = robot(optional=True)
+    hear(inputs, two=2.0, joints=2.0)
+    assert why(lambda: inputs.snapshot(at(2.0))) == "/one: no message yet"
+    assert [source.unusable for source in inputs] == [1, 0, 0]
