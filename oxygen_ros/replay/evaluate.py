@@ -47,6 +47,7 @@ def load_side(name: str, settings: Settings, mode: str = ENGINE, say: Callable[[
     """Raises what `load_policy` raises. Without a seed it takes 0: equal bags are to give equal reports."""
     settings = replace(settings, seed=max(settings.seed, 0))
     side = Side(name, settings, repeatable(load_policy(settings, say), settings.seed))
+    side.policy.rehearse(settings.cameras)
     return side if mode == ENGINE else in_mode(side, name, mode)
 
 
@@ -54,7 +55,9 @@ def in_mode(side: Side, name: str, mode: str) -> Side:
     """The same network under another engine."""
     engine = MODES[mode](side.policy.engine.model, side.policy.engine.settings)
     engine.warm_up()
-    return Side(name, side.settings, replace(side.policy, engine=engine, draw=replace(side.policy.draw)))
+    policy = replace(side.policy, engine=engine, draw=replace(side.policy.draw))
+    policy.rehearse(side.settings.cameras)
+    return Side(name, side.settings, policy)
 
 
 def evaluate(path: str, sides: Sequence[Side], names: Names, part: Part,

@@ -166,7 +166,7 @@ def timing(rollout: Rollout) -> dict[str, Any]:
     chunks = [m for m in moments if m.actions is not None]
     stats = [m.stats for m in moments if m.stats is not None]
     ticks = len(moments)
-    waited = sum(m.actions is None and m.stats is not None for m in moments)
+    waited = max((s.stale_inputs for s in stats), default=0)
     used = {topic: len({m.used[topic] for m in chunks if topic in m.used}) for topic in rollout.received}
     return {
         "ticks": ticks,
