@@ -68,10 +68,10 @@ class Decoding:
         changed = {name for name, (_, fields) in theirs.items() if fields != self._ours.fielddefs.get(name, ((), ()))[1]}
         if not changed:
             return self._ours
-        wanted = dict(theirs)
-        for name in _inside(theirs):
-            if name not in wanted:
-                wanted[name] = self._ours.fielddefs[name][:2]
+        wanted = self._completed(theirs)
+        if unknown := [name for name, definition in wanted.items() if definition is None]:
+            raise BagError(f"{topic.name} ({kind}) cannot be decoded: its definition does not parse, or lacks that of "
+                           f"{', '.join(unknown)}")
         types = get_typestore(Stores.EMPTY)
         types.register(wanted)
         if kind in changed:
@@ -82,6 +82,19 @@ class Decoding:
             self.notes.append(f"{topic.name}: the bag has another definition of {kind} ({' and '.join(differ) or 'of other types'}"
                               "); it is decoded by that, and what it lacks has its default")
         return types
+
+
+    def _completed(self, definitions: dict[str, Any]) -> dict[str, Any]:
+        """With ours of the types that these are made of, where the bag has none; None of those that nobody knows."""
+        complete, pending = dict(definitions), list(definitions)
+        while pending:
+            for _, description in (complete[pending.pop()] or ((), ()))[1]:
+                for name in _names(description):
+                    if name not in complete:
+                        known = self._ours.fielddefs.get(name)
+                        complete[name] = known and known[:2]
+                        pending.append(name)
+        return complete
 
 
 def full_type(kind: str) -> str:
@@ -104,24 +117,10 @@ def _parsed(topic: Topic, kind: str) -> dict[str, Any]:
     return {}
 
 
-def _inside(definitions: dict[str, Any]) -> Iterator[str]:
-    """Names of the types that these are made of."""
-
-    def names(description: Any) -> Iterator[str]:
-        kind, what = description
-        if kind.name == "NAME":
-            yield what
-        elif kind.name in ("ARRAY", "SEQUENCE"):
-            yield from names(what[0])
-
-    pending, seen = list(definitions), set(definitions)
-    ours = get_typestore(Stores.ROS2_KILTED).fielddefs
-    while pending:
-        name = pending.pop()
-        fields = definitions[name][1] if name in definitions else ours[name][1]
-        for _, description in fields:
-            for inner in names(description):
-                if inner not in seen:
-                    seen.add(inner)
-                    pending.append(inner)
-                    yield inner
+def _names(description: Any) -> Iterator[str]:
+    """Of the types that a field is made of."""
+    kind, what = description
+    if kind.name == "NAME":
+        yield what
+    elif kind.name in ("ARRAY", "SEQUENCE"):
+        yield from _names(what[0])

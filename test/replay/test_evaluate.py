@@ -1,0 +1,266 @@
+"""What an evaluation says of bags: the same of every copy, and one line of what cannot be evaluated (F52 to F56)."""
+
+import json
+import sqlite3
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bags import BAG, COPIES, beginning, typestore, write_mcap, write_rosbag2
+
+from oxygen_ros.embodiment.images import decode_compressed
+from oxygen_ros.replay.bag import BagError, Recorded, open_bag
+from oxygen_ros.replay.evaluate import evaluate
+from oxygen_ros.replay.rollout import Part
+from oxygen_ros.replay.sources import Names
+
+SECONDS = 0.6
+HIGH = "/cam_high/image_raw/compressed"
+TYPES = {name: topic.type for name, topic in open_bag(BAG).topics.items()}
+TASK = Part(instruction="transfer the cube")
+STORE = typestore()
+
+
+def report(path, side, part=Part(), names=Names()) -> dict:
+    return evaluate(str(path), [side], names, part).result
+
+
+def said(result: dict) -> dict:
+    """What does not depend on the machine."""
+    side = result["sides"]["oxygen"]
+    frames = [{k: f[k] for k in ("tick_ns", "used", "chunk", "normalised_mae", "start_ns")} for f in side["frames"]]
+    return {"accuracy": side["accuracy"], "motion": side["motion"], "frames": frames, "instructions": side["instructions"]}
+
+
+def instruction(text: str, received_ns: int, kind: str = "oxygen_ros/msg/Instruction", topic="/instruction", task=0) -> Recorded:
+    if kind == "std_msgs/msg/String":
+        message = STORE.types[kind](data=text)
+    else:
+        message = STORE.types[kind](id=0, task=task, text=text, max_tokens=4, priority=0)
+    return Recorded(topic, received_ns, bytes(STORE.serialize_cdr(message, kind)))
+
+
+def without(*topics: str):
+    return beginning(SECONDS, lambda m: None if m.topic in topics else m)
+
+
+def start() -> int:
+    return open_bag(BAG).start_ns
+
+
+@pytest.fixture(scope="module")
+def plain(side, tmp_path_factory):
+    """Of a copy by mcap's own writer; what a bag's last message is decides where its last tick is."""
+    return said(report(write_mcap(tmp_path_factory.mktemp("plain") / "x.mcap", beginning(SECONDS)), side))
+
+
+# F52
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_the_same_report_of_every_copy(tmp_path, side, plain, copy):
+    assert said(report(COPIES[copy](tmp_path, beginning(SECONDS)), side)) == plain
+    assert len(plain["frames"]) == 5 and all(f["chunk"] for f in plain["frames"])
+
+
+# F54
+
+
+def test_standard_and_our_types_decode_without_definitions_and_strangers_are_listed_once(tmp_path, side, plain):
+    path = write_rosbag2(tmp_path / "x", beginning(SECONDS)) / "x.db3"
+    with sqlite3.connect(path) as bag:
+        bag.execute("DROP TABLE message_definitions")
+        bag.execute("UPDATE topics SET type_description_hash = ''")
+        bag.execute("INSERT INTO topics VALUES (99, '/bar', 'foo_msgs/msg/Bar', 'cdr', '', '')")
+        bag.execute("INSERT INTO topics VALUES (98, '/empty', 'std_msgs/msg/Empty', 'cdr', '', '')")
+        bag.executemany("INSERT INTO messages(topic_id, timestamp, data) VALUES (?, ?, ?)",
+                        [(n, start() + 1000, b"\0\1\0\0\0") for n in (98, 99, 99)])
+    result = report(path, side)
+    assert said(result) == plain
+    strangers = ["/bar (foo_msgs/msg/Bar)", "/empty (std_msgs/msg/Empty)", "/phase (std_msgs/msg/String)"]
+    assert sorted(result["not_used"]) == strangers
+
+
+IDL = """module oxygen_ros { module msg { struct Instruction {
+  uint64 id; uint8 task; string text; uint32 max_tokens; uint8 priority; }; }; };"""
+SHORTER = "uint64 id\nuint8 task\nstring text\nuint32 max_tokens\n"
+
+
+def schemas(**ours):
+    def schema(kind: str):
+        if kind.rpartition("/")[2] in ours:
+            return ours[kind.rpartition("/")[2]]
+        return kind, "ros2msg", STORE.generate_msgdef(kind, ros_version=2)[0].encode()
+
+    return schema
+
+
+def test_an_idl_definition(tmp_path, side, plain):
+    idl = ("oxygen_ros/msg/Instruction", "ros2idl", ("=" * 80 + "\nIDL: oxygen_ros/msg/Instruction\n" + IDL).encode())
+    result = report(write_mcap(tmp_path / "x.mcap", beginning(SECONDS), TYPES, schema=schemas(Instruction=idl)), side)
+    assert said(result) == plain and not result["notes"]
+
+
+def test_an_older_definition_is_noticed_and_decoded_by_itself(tmp_path, side):
+    def older(m):
+        return replace(m, data=m.data[:-1]) if m.topic == "/instruction" else m  # priority was its last byte
+
+    definition = ("oxygen_ros/msg/Instruction", "ros2msg", SHORTER.encode())
+    path = write_mcap(tmp_path / "x.mcap", beginning(SECONDS, older), TYPES, schema=schemas(Instruction=definition))
+    result = report(path, side)
+    assert result["sides"]["oxygen"]["instructions"]["1"]["text"] == "transfer the cube"
+    assert "/instruction: the bag has another definition of oxygen_ros/msg/Instruction (without priority)" in result["notes"][0]
+
+
+def test_another_definition_that_the_bag_does_not_hold_is_refused(tmp_path, side):
+    path = write_rosbag2(tmp_path / "x", beginning(SECONDS)) / "x.db3"
+    with sqlite3.connect(path) as bag:
+        bag.execute("DROP TABLE message_definitions")
+        bag.execute("UPDATE topics SET type_description_hash = 'RIHS01_0123' WHERE name = '/instruction'")
+    with pytest.raises(BagError, match=r"/instruction \(oxygen_ros/msg/Instruction\) cannot be decoded: .*another definition"):
+        report(path, side)
+
+
+@pytest.mark.parametrize("ours, needed", [
+    ({"JointState": None}, "/joint_states has no type, its channel has no schema; expected sensor_msgs/msg/JointState"),
+    ({"CompressedImage": ("sensor_msgs/msg/CompressedImage", "ros2msg", b"std_msgs/Header header\nwhat is this")},
+     "/cam_high/image_raw/compressed .*cannot be decoded: its definition does not parse"),
+    ({"String": None, "CompressedImage": ("foo_msgs/msg/Bar", "ros2msg", b"int8 x")},
+     "/cam_high/image_raw/compressed is foo_msgs/msg/Bar; expected sensor_msgs/msg/CompressedImage"),
+])
+def test_what_is_needed_and_cannot_be_decoded_is_named(tmp_path, side, ours, needed):
+    path = write_mcap(tmp_path / "x.mcap", beginning(SECONDS), TYPES, schema=schemas(**ours))
+    with pytest.raises(BagError, match=needed):
+        report(path, side)
+
+
+def test_a_channel_without_schema_that_nobody_needs_is_skipped(tmp_path, side, plain):
+    path = write_mcap(tmp_path / "x.mcap", beginning(SECONDS), TYPES, schema=schemas(String=None))
+    assert said(report(path, side)) == plain
+
+
+# F56
+
+
+def test_the_newest_instruction_before_the_start_is_obeyed_and_said(tmp_path, side):
+    told = [instruction("first task", start() + 50_000_000), instruction("second task", start() + 150_000_000),
+            instruction("a question?", start() + 160_000_000, task=1), instruction("third task", start() + 450_000_000)]
+    messages = sorted(without("/instruction") + told, key=lambda m: m.received_ns)
+    result = report(write_mcap(tmp_path / "x.mcap", messages, TYPES), side, Part(start=0.2))
+    found = result["sides"]["oxygen"]
+    assert [i["text"] for i in found["instructions"].values()] == ["second task", "third task"]
+    assert found["language"]["requests"] == 0  # what was asked before the start is not asked again
+    assert any("before the start: second task" in note for note in found["notes"])
+    assert [f["instruction_id"] for f in found["frames"]] == [2, 2, 3]
+
+
+def test_the_instruction_of_the_command_line_wins(side):
+    found = report(BAG, side, Part(start=0.2, seconds=0.3, instruction="fold the towel"))["sides"]["oxygen"]
+    assert [i["text"] for i in found["instructions"].values()] == ["fold the towel"]
+    assert "instruction of the command line: fold the towel" in found["notes"]
+    assert len(found["frames"]) == 3 and all(f["chunk"] for f in found["frames"])
+
+
+def test_an_instruction_as_a_string(tmp_path, side):
+    told = instruction("wave", start() + 1, "std_msgs/msg/String", "/task")
+    messages = sorted([*without("/instruction"), told], key=lambda m: m.received_ns)
+    path = write_mcap(tmp_path / "x.mcap", messages, {**TYPES, "/task": "std_msgs/msg/String"})
+    found = report(path, side, names=Names(instruction="task"))["sides"]["oxygen"]
+    assert [i["text"] for i in found["instructions"].values()] == ["wave"]
+
+
+def test_without_any_instruction_it_is_refused_before_inference(tmp_path, side):
+    path = write_mcap(tmp_path / "x.mcap", without("/instruction"), TYPES)
+    with pytest.raises(BagError, match="has no instruction.*give one with --instruction TEXT"):
+        report(path, side)
+
+
+# Bad bags
+
+
+BAD = {
+    "no images": (without("/cam_high/image_raw/compressed"), TYPES, "has no message on /cam_high/image_raw/compressed, the pictures of camera cam_high"),
+    "no joints": (without("/joint_states"), {k: v for k, v in TYPES.items() if k != "/joint_states"}, "has no /joint_states, the robot's joints"),
+    "wrong type": (beginning(SECONDS), {**TYPES, "/joint_states": "std_msgs/msg/String"}, "/joint_states is std_msgs/msg/String; expected sensor_msgs/msg/JointState"),
+    "no commands": (without("/joint_commands"), TYPES, "has no message on /joint_commands, the recorded commands to compare with"),
+    "too short": (beginning(0.05), TYPES, "there is no control tick"),
+    "broken pictures": (beginning(SECONDS, lambda m: replace(m, data=m.data[:60]) if m.topic == HIGH else m), TYPES,
+                        "gives no frame at all.*/cam_high/image_raw/compressed"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_one_line_of_what_cannot_be_evaluated(tmp_path, side, bad):
+    messages, topics, text = BAD[bad]
+    path = write_mcap(tmp_path / "x.mcap", messages, topics)
+    with pytest.raises(BagError, match=text) as error:
+        report(path, side, TASK)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_without_commands_it_is_evaluated_if_asked_to(tmp_path, side):
+    path = write_mcap(tmp_path / "x.mcap", without("/joint_commands"), TYPES)
+    found = report(path, side, names=Names(commands="none"))["sides"]["oxygen"]
+    assert found["accuracy"] is None and found["timing"]["chunks"] == 5
+
+
+def test_a_camera_that_starts_late(tmp_path, side):
+    late = start() + 250_000_000
+    messages = beginning(SECONDS, lambda m: None if m.topic == HIGH and m.received_ns < late else m)
+    found = report(write_mcap(tmp_path / "x.mcap", messages, TYPES), side)["sides"]["oxygen"]
+    assert [f["chunk"] for f in found["frames"]] == [False, False, True, True, True]
+    assert found["timing"]["stale_input_rate"] == pytest.approx(0.4) and found["timing"]["skipped_frame_rate"] == pytest.approx(0.4)
+    assert f"{HIGH}: no message yet" in found["frames"][0]["reasons"]
+
+
+def test_messages_written_out_of_order_are_read_in_the_order_of_receipt(tmp_path, side, plain):
+    messages = beginning(SECONDS)
+    mixed = [messages[i] for i in np.random.default_rng(0).permutation(len(messages))]
+    assert said(report(write_mcap(tmp_path / "x.mcap", mixed, TYPES), side)) == plain
+    assert said(report(write_rosbag2(tmp_path / "x", mixed), side)) == plain
+
+
+def test_unsorted_stamps_are_said(tmp_path, side):
+    count = iter(range(1000))
+
+    def late(m):  # every tenth command is stamped half a second early
+        if m.topic != "/joint_commands" or next(count) % 10 != 5:
+            return m
+        sec, nano = np.frombuffer(m.data[4:12], "<i4")
+        total = int(sec) * 10**9 + int(nano) - 500_000_000
+        return replace(m, data=m.data[:4] + np.array([total // 10**9, total % 10**9], "<i4").tobytes() + m.data[12:])
+
+    result = report(write_mcap(tmp_path / "x.mcap", beginning(SECONDS, late), TYPES), side)
+    assert any("/joint_commands: 3 stamps are older than the one before" in note for note in result["notes"])
+
+
+# What a frame saw
+
+
+def test_each_frame_used_the_newest_message_received_by_its_tick(side):
+    bag = open_bag(BAG)
+    result = report(BAG, side, Part(seconds=1.0))["sides"]["oxygen"]
+    newest: dict[str, dict[int, int]] = {}
+    for frame in result["frames"]:
+        for m in bag.messages([*frame["used"]]):
+            if bag.start_ns < m.received_ns <= frame["tick_ns"]:
+                sec, nano = (int(v) for v in np.frombuffer(m.data[4:12], "<i4"))
+                newest.setdefault(m.topic, {})[frame["tick_ns"]] = sec * 10**9 + nano
+    assert all(newest[topic][f["tick_ns"]] == stamp for f in result["frames"] for topic, stamp in f["used"].items())
+    assert {len(f["used"]) for f in result["frames"]} == {4}
+
+
+def test_the_pictures_are_those_of_the_bag(side):
+    bag = open_bag(BAG)
+    done = evaluate(str(BAG), [side], Names(), Part(seconds=0.2))
+    message = next(bag.messages([HIGH]))
+    picture = STORE.deserialize_cdr(message.data, TYPES[HIGH])
+    assert (done.sources[0].cameras["cam_high"].decode(message.data) == decode_compressed(picture.format, picture.data)).all()
+
+
+def test_the_result_is_json(side):
+    json.dumps(report(BAG, side, Part(seconds=0.3)), allow_nan=False)
+
+
+def test_asked_twice_it_says_the_same(side):
+    assert said(report(BAG, side, Part(seconds=0.5))) == said(report(BAG, side, Part(seconds=0.5)))
