@@ -15,7 +15,7 @@ UNSET = math.nan
 class Declaration:
     """One parameter under its full name, such as `camera.cam_high.max_age`. Its type is that of its default.
 
-    numbers: of a list, that it holds so many numbers; other lists hold names.
+    numbers: of a list, that it holds so many numbers; other lists hold names. choices: of each name of a list.
     live: may change while the node is active; others need a cleanup.
     """
 
@@ -37,7 +37,8 @@ class Declaration:
     def bounds(self) -> list[str]:
         """What is said of its values to people: choices (but for the empty one), lowest, highest."""
         choices = [str(choice) for choice in self.choices if choice != ""]
-        said = ["one of " + ", ".join(choices)] if choices else []
+        some = "some" if isinstance(self.default, tuple) else "one"
+        said = [f"{some} of " + ", ".join(choices)] if choices else []
         said += [f"at least {self.low:g}"] if self.low is not None else []
         return said + ([f"at most {self.high:g}"] if self.high is not None else [])
 
@@ -67,7 +68,8 @@ class Declaration:
         return None if isinstance(value, str) else "a text"
 
     def _wrong_choice(self, value: Any) -> str | None:
-        return None if not self.choices or value in self.choices else self.bounds[0]
+        given = value if isinstance(self.default, tuple) else [value]
+        return None if not self.choices or all(v in self.choices for v in given) else self.bounds[0]
 
     def _out_of_range(self, value: Any) -> str | None:
         numbers = [v for v in (value if self.numbers else [value]) if _is_number(v)]

@@ -147,6 +147,7 @@ class Frames:
             stream = engine.language(deadline)
         else:
             self.health.waiting_for = ()
+            self._instructions.remind(frame.began)
             observation = self._policy.observation(seen.model_input, seen.snapshot.stamp_ns, seen.guidance)
             stream = engine.frame(observation, deadline)
         for output in stream:

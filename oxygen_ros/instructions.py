@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from .engine.engine import Engine
 from .engine.outputs import FinishReason, Task, Token
 from .engine.request import LanguageRequest, RequestError
 from .settings import LanguageSettings
+from .stop_strings import ends_at
 
 ACT, ASK, REMEMBER, CANCEL, STOP = range(5)
 _LANGUAGE = {ASK: Task.ASK, REMEMBER: Task.REMEMBER}
@@ -64,6 +66,7 @@ class Instructions:
         self._lock = threading.Lock()
         self._seen: deque[tuple[int, int]] = deque(maxlen=64)
         self._alive: set[int] = set()
+        self._periodic: dict[Task, tuple[int, float]] = {}  # the last of each that came unasked, and when it is due again
         self._last_id = 0
 
     def hear(self, serialized: bytes, source_timestamp: int) -> None:
@@ -91,6 +94,16 @@ class Instructions:
                 self._complain(f"instruction {message.id} refused: task is {message.task}, expected ACT 0, ASK 1, "
                                "REMEMBER 2, CANCEL 3 or STOP 4")
 
+    def remind(self, now: float) -> None:
+        """Ask for the memories and subtasks that are due, at `now` seconds of a steady clock, one of each at a time."""
+        with self._lock:
+            settings = self._settings()
+            for task, period in ((Task.SUBTASK, settings.subtask_period), (Task.REMEMBER, settings.memory_period)):
+                last_id, due = self._periodic.get(task, (0, -math.inf))
+                if period and now >= due and last_id not in self._alive:
+                    self._speak(Instruction(), task)
+                    self._periodic[task] = self._last_id, now + period
+
     def interrupt(self) -> None:
         """The robot stands still from now on, though the task stays, as over a deactivation."""
         with self._lock:
@@ -114,7 +127,6 @@ class Instructions:
         self._info(f"instruction {self.task.instruction_id}: {shown}")
 
     def _speak(self, message: Instruction, task: Task) -> None:
-        settings = self._settings()
         if message.id in self._alive:  # no token either: whoever follows this id would take it for the other's end
             self._complain(f"{task.value} request {message.id} ignored: the one of that id is still being answered")
             return
@@ -122,18 +134,32 @@ class Instructions:
         try:
             if self.task is not None and self.task.instruction_id == request_id:
                 raise RequestError(f"{request_id} is the id of the instruction being obeyed; use another")
-            prompt = self._pipeline.language_prompt(task.value, message.text)
-            self._engine.submit(LanguageRequest(
-                request_id, tuple(prompt.tolist()), message.max_tokens or settings.max_tokens, task, message.priority,
-                settings.temperature, None if self._seed < 0 else (self._seed + request_id) % _LARGEST_COUNTED,
-                (self._pipeline.tokenizer.eos,),
-            ))
+            self._engine.submit(self._request(request_id, message, task))
             self._alive.add(request_id)
         except (InputError, RequestError) as error:
             self._complain(f"{task.value} request {request_id} rejected: {error}")
             self._reject(Token(
                 request_id, task, 0, -1, 0, last=True, finish_reason=FinishReason.REJECTED, detail=str(error),
             ))
+
+    def _request(self, request_id: int, message: Instruction, task: Task) -> LanguageRequest:
+        settings, tokenizer = self._settings(), self._pipeline.tokenizer
+        own = task.value in settings.own_prefix
+        instruction = self.task.text if self.task is not None else ""
+        prompt = self._pipeline.language_prompt(task.value, message.text, instruction, whole=own)
+        return LanguageRequest(
+            request_id,
+            tuple(prompt.tolist()),
+            message.max_tokens or settings.max_tokens,
+            task,
+            message.priority,
+            settings.temperature,
+            None if self._seed < 0 else (self._seed + request_id) % _LARGEST_COUNTED,
+            (tokenizer.eos,),
+            settings.top_p,
+            "own" if own else "shared",
+            ends_at(settings.stop, tokenizer),
+        )
 
     def _cancel(self, instruction_id: int) -> None:
         if self.task is not None and self.task.instruction_id == instruction_id:

@@ -19,6 +19,7 @@ from .checkpoint.checkpoint import Checkpoint
 from .checkpoint.errors import CheckpointError
 from .checkpoint.load import load
 from .embodiment.pipeline import ModelInput, Pipeline
+from .embodiment.prompt import LANGUAGE_TASKS
 from .embodiment.robot import Robot
 from .embodiment.tokenizer import Tokenizer
 from .engine.engine import Engine, EngineSettings
@@ -44,7 +45,7 @@ class Policy:
 
     def observation(self, seen: ModelInput, stamp_ns: int, guidance: Guidance | None = None) -> Observation:
         images, tokens = torch.from_numpy(seen.images), torch.from_numpy(seen.tokens)
-        return Observation(images, tokens, stamp_ns, guidance=guidance)
+        return Observation(images, tokens, stamp_ns, guidance=guidance, shared_tokens=seen.shared_tokens)
 
     def robot_actions(self, actions: torch.Tensor, seen: ModelInput) -> np.ndarray:
         """Normalised actions [H, A] -> robot units [H, action_dim], float32."""
@@ -106,6 +107,9 @@ def _engine(settings: Settings, checkpoint: Checkpoint, device: torch.device, re
         max_waiting=settings.language.max_waiting,
         max_language_tokens=settings.language.max_request_tokens,
         steps_per_frame=settings.language.steps_per_frame or None,
+        patience=settings.language.patience,
+        ageing=settings.language.ageing,
+        text_attention=settings.text_attention,
         seed=None if settings.seed < 0 else settings.seed,
         fixed_noise=settings.fixed_noise,
     ))
@@ -155,4 +159,6 @@ def _pipeline(body: Robot, settings: Settings, checkpoint: Checkpoint) -> Pipeli
         max_tokens=checkpoint.config.max_token_len,
         padded_state_dim=rules.padded_state_dim,
         padding=rules.padding,
+        language_prompts={task: getattr(settings.language, f"{task}_prompt") for task in LANGUAGE_TASKS},
+        shares_task_only=settings.language.shared_text == "task",
     )

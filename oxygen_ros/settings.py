@@ -16,7 +16,7 @@ import yaml
 from .declaration import UNSET, Declaration, declared, parameter
 from .embodiment.camera_order import SLOTS
 from .embodiment.generic import CONVENTIONS
-from .embodiment.prompt import FORMS
+from .embodiment.prompt import FORMS, LANGUAGE_TASKS
 from .embodiment.registry import ROBOTS
 from .embodiment.robot import REPRESENTATIONS
 
@@ -84,6 +84,38 @@ class LanguageSettings:
     max_request_tokens: int = parameter(192, "Room for prompt and answer of one request, in tokens.", low=2, high=8192)
     max_tokens: int = parameter(64, "Length of an answer in tokens where the request gives none.", low=1, live=True)
     temperature: float = parameter(0.0, "Sampling temperature; 0 is greedy.", low=0.0, live=True)
+    top_p: float = parameter(
+        1.0, "Sampling draws from the likeliest tokens that together have this probability.", low=1e-6, high=1.0,
+        live=True,
+    )
+    stop: tuple[str, ...] = parameter((), "Texts at which an answer ends; they are not part of it.", live=True)
+    ask_prompt: str = parameter(
+        "\nQuestion: {text}\nAnswer: ", "What follows the shared prefix for ASK; {text} is the question, {instruction} "
+        "the task being obeyed."
+    )
+    remember_prompt: str = parameter("\nDescribe the scene: ", "The same for REMEMBER and periodic memories.")
+    subtask_prompt: str = parameter("\nSubtask: ", "The same for periodic subtasks.")
+    own_prefix: tuple[str, ...] = parameter(
+        (), "Tasks whose prompt is the whole text beside the pictures, in place of a continuation of the action prompt: "
+        "one more prefill for each request.", choices=LANGUAGE_TASKS
+    )
+    shared_text: str = parameter(
+        "prompt", "What language continues: the whole action prompt, or the part up to the end of the task text, which "
+        "takes text_attention causal.", choices=("prompt", "task")
+    )
+    memory_period: float = parameter(
+        0.0, "Seconds between captions of the scene that are made unasked; 0 makes none.", low=0.0, high=1e6, live=True
+    )
+    subtask_period: float = parameter(
+        0.0, "Seconds between subtask texts of the policy; 0 makes none.", low=0.0, high=1e6, live=True
+    )
+    patience: int = parameter(
+        20, "Frames in a row without time for language after which it gets one step all the same.", low=1
+    )
+    ageing: float = parameter(
+        10.0, "Urgency that waiting requests gain per second; 100 lift a memory over a new question, and that over a "
+        "new subtask. A request's priority counts as so many.", low=0.0, high=1e6
+    )
     steps_per_frame: int = parameter(
         0, "At most so many batched decode steps a frame; 0 leaves it to the deadline.", low=0, live=True
     )
@@ -106,6 +138,10 @@ class Settings:
         "",
         "Form of the text that the policy reads; empty is the policy's, else the robot description's.",
         choices=("", *FORMS),
+    )
+    text_attention: str = parameter(
+        "bidirectional", "What the prompt's positions see of each other: all, as pi0.5 was trained, or only what precedes "
+        "them, as OxyGen computes it.", choices=("bidirectional", "causal")
     )
     robot: str = parameter(
         "",
@@ -262,6 +298,11 @@ def read(values: Mapping[str, Any]) -> Settings:
 def _contradictions(settings: Settings) -> Iterator[str]:
     """A line for each pair of values that are fine alone."""
     language = settings.language
+    if language.shared_text == "task" and settings.text_attention != "causal":
+        yield (
+            "parameter language.shared_text is 'task', expected 'prompt': with text_attention bidirectional the task "
+            "text sees what follows it, so nothing else can continue it"
+        )
     if language.max_tokens >= language.max_request_tokens:
         yield (f"parameter language.max_tokens is {language.max_tokens}, expected less than "
                f"language.max_request_tokens, {language.max_request_tokens}, which a question shares with its answer")

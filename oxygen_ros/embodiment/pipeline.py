@@ -14,19 +14,12 @@ from .errors import InputError
 from .images import decode_compressed, rotate
 from .letterbox import resize_with_pad, resize_with_pad_lerobot
 from .normalization import Normalizer, Statistics
-from .prompt import clean_text
+from .prompt import clean_text, subtask_text
 from .prompt_writer import PromptWriter
 from .robot import Robot
 from .tokenizer import Tokenizer
 
 RESIZES = {"openpi": resize_with_pad, "lerobot": resize_with_pad_lerobot}
-
-LANGUAGE_PROMPTS = {
-    "ask": "\nQuestion: {text}\nAnswer: ",
-    "remember": "\nDescribe the scene: ",
-    "subtask": "\nSubtask: ",
-}
-"""What a language request appends to the prefix of its frame; {text} is the request's own, cleaned."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +27,15 @@ class ModelInput:
     """images: uint8 [C, S, S, 3] (resize "openpi"; the model sees x / 255 * 2 - 1) or float32 [C, 3, S, S] in [-1, 1]
     ("lerobot"), present cameras only. cameras: their names, in model order. tokens: int64 [T], begin-of-sequence
     first, unpadded.
-    state: float64 [D], model units before normalisation. warnings: lines for the operator."""
+    state: float64 [D], model units before normalisation. warnings: lines for the operator.
+    shared_tokens: how many of the tokens language continues; None: all."""
 
     images: np.ndarray
     cameras: list[str]
     tokens: np.ndarray
     state: np.ndarray
     warnings: list[str] = field(default_factory=list)
+    shared_tokens: int | None = None
 
 
 class Pipeline:
@@ -52,6 +47,7 @@ class Pipeline:
     padded_state_dim: width to which the normalised state is zero-padded before it is written into the prompt, as
     LeRobot 0.4.4 did; None (everyone else) writes the real dimensions only.
     padding: of pictures that are not square, in model scale; only for resize "lerobot".
+    language_prompts: see `language_prompt`. shares_task_only: language continues the prompt up to its task text.
     It keeps the last task's text at hand, so `observe` is for one thread.
     Raises InputError, at construction, where robot, statistics and model do not fit each other.
     """
@@ -69,7 +65,8 @@ class Pipeline:
         max_tokens: int = 200,
         padded_state_dim: int | None = None,
         padding: float = -1.0,
-        language_prompts: Mapping[str, str] = LANGUAGE_PROMPTS,
+        language_prompts: Mapping[str, str] = {},
+        shares_task_only: bool = False,
     ):
         if resize not in RESIZES:
             raise InputError("resize rule", repr(resize), f"one of {', '.join(RESIZES)}")
@@ -82,7 +79,7 @@ class Pipeline:
         if resize == "lerobot":
             self._resize = partial(resize_with_pad_lerobot, padding=padding)
         self._writer = PromptWriter(tokenizer, robot.prompt, max_tokens)
-        self._language_prompts = language_prompts
+        self._language_prompts, self._shares_task_only = language_prompts, shares_task_only
         self._state, self._actions = (
             Normalizer(
                 normalization if isinstance(normalization, str) else normalization[feature],
@@ -121,7 +118,8 @@ class Pipeline:
         pixels, cameras = self._pixels(images)
         tokens, shortened = self._writer.write(task, self._written(model_state))
         warnings = warnings + ([shortened] if shortened else [])
-        return ModelInput(pixels, cameras, np.array(tokens, np.int64), model_state, warnings)
+        shared = self._writer.common(tokens) if self._shares_task_only else None
+        return ModelInput(pixels, cameras, np.array(tokens, np.int64), model_state, warnings, shared)
 
     def act(self, model_actions: np.ndarray, model_state: np.ndarray) -> np.ndarray:
         """Model output [H, A] -> float32 [H, robot action_dim] in robot units. model_state: ModelInput.state."""
@@ -136,21 +134,21 @@ class Pipeline:
         padded[..., : normalized.shape[-1]] = normalized
         return padded
 
-    def language_prompt(self, task: str, text: str = "", max_tokens: int | None = None) -> np.ndarray:
-        """int64 ids that a language request appends to its frame's prefix, so without begin-of-sequence.
+    def language_prompt(self, task: str, text: str = "", instruction: str = "", *, whole: bool = False) -> np.ndarray:
+        """int64 ids of a language request's prompt: what it appends to its frame's prefix, or the whole text beside the
+        pictures, which begins with begin-of-sequence.
 
-        task: a key of the language prompts. Raises InputError for an unknown task, a blank text where the prompt
-        needs one, or more than `max_tokens`.
+        task: a key of the language prompts, where {text} is `text`, cleaned, and {instruction} the task being obeyed, as
+        subtask decoding writes it. Raises InputError for an unknown task, and a blank text where the prompt needs one.
         """
         if task not in self._language_prompts:
             raise InputError("language task", repr(task), f"one of {', '.join(self._language_prompts)}")
         prompt = self._language_prompts[task]
+        if "{instruction}" in prompt:
+            prompt = prompt.replace("{instruction}", subtask_text(instruction))
         if "{text}" in prompt:
             prompt = prompt.replace("{text}", clean_text(text))
-        ids = self.tokenizer.encode(prompt)
-        if max_tokens is not None and len(ids) > max_tokens:
-            raise InputError(f"{task} request", f"{len(ids)} tokens", f"at most {max_tokens}", "ask more briefly")
-        return np.array(ids, np.int64)
+        return np.array([self.tokenizer.bos] * whole + self.tokenizer.encode(prompt), np.int64)
 
     def _written(self, model_state: np.ndarray) -> np.ndarray:
         written = self._state.normalize(model_state)

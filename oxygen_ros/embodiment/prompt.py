@@ -11,6 +11,7 @@ from .errors import InputError
 from .tokenizer import Tokenizer
 
 FORMS = ("state", "plain", "subtask", "subtask_state")
+LANGUAGE_TASKS = ("ask", "remember", "subtask")
 _BIN_EDGES = np.linspace(-1, 1, 257)[:-1]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .prompt import encode_prompt, shorten, surround, task_text
@@ -44,6 +46,12 @@ class PromptWriter:
             f"the prompt has {self._tokens} tokens, more than {self._max_tokens}: "
             f"task text shortened from {len(self._text)} to {len(self._kept)} characters, {len(ids)} tokens"
         )
+
+    def common(self, ids: list[int]) -> int:
+        """How many of these ids, the last written, are those of the prompt up to the end of its task text."""
+        prompt = replace(surround(self._form, self._kept, np.empty(0)), after="", then="")
+        until = encode_prompt(self._tokenizer, prompt)
+        return next((i for i, (ours, theirs) in enumerate(zip(ids, until)) if ours != theirs), min(len(ids), len(until)))
 
     def _begin(self, task: str) -> None:
         self._text = self._kept = task_text(self._form, task)

@@ -62,6 +62,7 @@ class Session:
         self._tokens = publishers.tokens
         self.speech = Speech(
             pipeline.tokenizer, token=publishers.token, utterance=publishers.utterance, memory=publishers.memory,
+            stop=lambda: self.settings.language.stop,
         )
         self.instructions = Instructions(
             pipeline, engine, lambda: self.settings.language, messages.instruction,

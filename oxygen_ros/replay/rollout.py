@@ -172,7 +172,7 @@ class Player:
         self._chunk: Chunk | None = None
         self._stats: Stats | None = None
         self._speech = Speech(policy.pipeline.tokenizer, token=self._token, utterance=lambda text: None,
-                              memory=lambda token, text: None)
+                              memory=lambda token, text: None, stop=lambda: settings.language.stop)
         decode = sources.instruction.decode if sources.instruction else None
         self.instructions = Instructions(
             policy.pipeline, _Desk(policy, self._asked), lambda: settings.language, decode,

@@ -23,16 +23,15 @@ def pictures_of(known):
     return {camera.name: RNG.integers(0, 256, (20, 30, 3), np.uint8) for camera in known.cameras[:2]}
 
 
+def aloha_with(recorded, tokenizer, **options):
+    statistics = recorded["robots"]["aloha_pi05"]["norm_stats"]
+    return Pipeline(robot("aloha_openpi"), statistics, "openpi_quantile", tokenizer, image_size=28, **options)
+
+
 @pytest.fixture
 def aloha(recorded, tokenizer):
     """ALOHA in openpi's units with its recorded statistics."""
-    return Pipeline(
-        robot("aloha_openpi"),
-        recorded["robots"]["aloha_pi05"]["norm_stats"],
-        "openpi_quantile",
-        tokenizer,
-        image_size=28,
-    )
+    return aloha_with(recorded, tokenizer)
 
 
 @pytest.mark.parametrize("case, name", CASES.items())
@@ -194,19 +193,36 @@ def test_statistics_are_checked_when_the_pipeline_is_built(recorded, tokenizer):
     assert mixed.act(np.full((1, 32), 0.25), np.zeros(14))[0, 0] == 0.25
 
 
-def test_language_prompts_continue_the_prefix(aloha, tokenizer):
+PROMPTS = {"ask": "\nQuestion: {text}\nAnswer: ", "remember": "\nDescribe: ", "subtask": "Task: {instruction} Subtask: "}
+
+
+def test_language_prompts_continue_the_prefix_or_are_all_of_it(recorded, tokenizer):
+    aloha = aloha_with(recorded, tokenizer, language_prompts=PROMPTS)
     ids = aloha.language_prompt("ask", " what is\non the_table? ")
     assert ids.dtype == np.int64 and tokenizer.bos not in ids
     assert tokenizer.decode(ids) == "\nQuestion: what is on the table?\nAnswer: "
-    assert tokenizer.decode(aloha.language_prompt("remember")) == "\nDescribe the scene: "
-    assert tokenizer.decode(aloha.language_prompt("subtask")) == "\nSubtask: "
+    assert tokenizer.decode(aloha.language_prompt("remember")) == "\nDescribe: "
     assert "{text}" in tokenizer.decode(aloha.language_prompt("ask", "is {text} fine?"))
+    whole = aloha.language_prompt("subtask", instruction=" Fold the_towel! ", whole=True)
+    assert whole.tolist() == [tokenizer.bos, *tokenizer.encode("Task: fold the towel. Subtask: ")]
     with pytest.raises(InputError, match="blank"):
         aloha.language_prompt("ask", " ")
-    with pytest.raises(InputError, match=f"{len(ids)} tokens, expected at most {len(ids) - 1}"):
-        aloha.language_prompt("ask", "what is on the table?", max_tokens=len(ids) - 1)
-    with pytest.raises(InputError, match="'sing'"):
+    with pytest.raises(InputError, match="blank"):
+        aloha.language_prompt("subtask")
+    with pytest.raises(InputError, match="'sing', expected one of ask, remember, subtask"):
         aloha.language_prompt("sing")
+
+
+def test_language_may_share_the_task_text_only(recorded, tokenizer, aloha):
+    """The tokens up to there are the same for every state, so they may be shared by what does not read the state."""
+    sharing = aloha_with(recorded, tokenizer, shares_task_only=True)
+    picture = {"cam_high": np.zeros((4, 4, 3), np.uint8)}
+    low, high = (sharing.observe(picture, np.full(14, value), "fold the towel") for value in (0.0, 0.3))
+    assert low.shared_tokens == high.shared_tokens and low.tokens.tolist() != high.tokens.tolist()
+    shared = low.tokens[: low.shared_tokens].tolist()
+    assert shared == high.tokens[: low.shared_tokens].tolist()
+    assert tokenizer.decode(shared[1:]).startswith("Task: fold the towel"[:-1]) and len(shared) < len(low.tokens)
+    assert aloha.observe(picture, np.zeros(14), "fold").shared_tokens is None
 
 
 def test_neither_ros_nor_torch_is_needed():
