@@ -17,6 +17,7 @@ COMMANDS = {
     "oxygen-play": "oxygen_ros.replay.player:main",
     "oxygen-record-sim": "oxygen_ros.sim.record:main",
     "oxygen-replay": "oxygen_ros.replay.main:main",
+    "oxygen-replay-live": "oxygen_ros.replay.live:main",
     "oxygen-soak": "oxygen_ros.soak.main:main",
     "oxygen-verify": "oxygen_ros.checkpoint.verify:main",
 }
@@ -33,6 +34,7 @@ REMEDIES = {
     "lifecycle_msgs": ROS,
     "rcl_interfaces": ROS,
     "rclpy": ROS,
+    "rosgraph_msgs": ROS,
     "sensor_msgs": ROS,
     "std_msgs": ROS,
     "trajectory_msgs": ROS,

@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mcap.writer import Writer
-from rosbags.typesys.store import Typestore
 
 from ..curves import colour, curves
-from .decoding import full_type, ros2_types
 from .evaluate import Evaluation, Side
 from .measures import executed
 from .rollout import Rollout
 from .sources import Sources
-from .storage import Topic
+from .writing import Recording
 
 _SCENE = ("/tf", "/tf_static", "/robot_description")
 _REPRESENTATIONS = ("absolute_position", "delta_position", "velocity", "end_effector_delta")  # as in ActionChunk.msg
@@ -33,7 +30,7 @@ def write_recording(done: Evaluation, path: Path) -> None:
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
-            writer = _Recording(file)
+            writer = Recording(file)
             _copy(done, writer)
             for side, rollout, frames in zip(done.sides, done.rollouts, done.result["sides"].values()):
                 _side(side, rollout, [f["normalised_mae"] for f in frames["frames"]], writer)
@@ -43,67 +40,7 @@ def write_recording(done: Evaluation, path: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-class _Recording:
-    """Messages by their fields; what is not given is zero."""
-
-    def __init__(self, file: Any) -> None:
-        self._types: Typestore = ros2_types()
-        self._writer = Writer(file)
-        self._writer.start(profile="ros2", library="oxygen_ros.replay")
-        self._channels: dict[str, int] = {}
-
-    def write(self, topic: str, kind: str, time_ns: int, **fields: Any) -> None:
-        if topic not in self._channels:
-            definition, _ = self._types.generate_msgdef(kind, ros_version=2)
-            self._open(topic, kind, "ros2msg", definition, {"topic_type_hash": self._types.hash_rihs01(kind)})
-        self._add(topic, time_ns, bytes(self._types.serialize_cdr(self.make(kind, **fields), kind)))
-
-    def copy(self, topic: Topic, time_ns: int, data: bytes) -> None:
-        """A message of a bag, as it was."""
-        if topic.name not in self._channels:
-            kind, definition = full_type(topic.type), topic.definition
-            if not definition and kind in self._types.fielddefs:
-                definition, _ = self._types.generate_msgdef(kind, ros_version=2)
-            about = {"offered_qos_profiles": topic.offered_qos, "topic_type_hash": topic.type_hash}
-            self._open(topic.name, kind, topic.schema if topic.definition else "ros2msg", definition, about)
-        self._add(topic.name, time_ns, data)
-
-    def make(self, kind: str, **fields: Any) -> Any:
-        known = self._types.fielddefs[kind][1]
-        return self._types.types[kind](**{name: fields.get(name, self._zero(what)) for name, what in known})
-
-    def close(self) -> None:
-        self._writer.finish()
-
-    def _zero(self, what: Any) -> Any:
-        node, inner = what
-        if node.name == "NAME":
-            return self.make(inner)
-        if node.name == "BASE":
-            return "" if inner[0] == "string" else False if inner[0] == "bool" else 0
-        (of, item), length = inner
-        if of.name == "NAME" or item[0] == "string":
-            return [self._zero((of, item)) for _ in range(length if node.name == "ARRAY" else 0)]
-        return np.zeros(length if node.name == "ARRAY" else 0, item[0])
-
-    def _open(self, topic: str, kind: str, schema: str, definition: str, about: dict[str, str]) -> None:
-        number = self._writer.register_schema(kind, schema, definition.encode())
-        self._channels[topic] = self._writer.register_channel(topic, "cdr", number, {k: v for k, v in about.items() if v})
-
-    def _add(self, topic: str, time_ns: int, data: bytes) -> None:
-        self._writer.add_message(self._channels[topic], time_ns, data, time_ns)
-
-    def stamp(self, time_ns: int) -> Any:
-        return self.make("builtin_interfaces/msg/Time", sec=int(time_ns // 10**9), nanosec=int(time_ns % 10**9))
-
-    def duration(self, time_ns: int) -> Any:
-        return self.make("builtin_interfaces/msg/Duration", sec=int(time_ns // 10**9), nanosec=int(time_ns % 10**9))
-
-    def header(self, time_ns: int, frame_id: str) -> Any:
-        return self.make("std_msgs/msg/Header", stamp=self.stamp(time_ns), frame_id=frame_id)
-
-
-def _copy(done: Evaluation, writer: _Recording) -> None:
+def _copy(done: Evaluation, writer: Recording) -> None:
     rollout = done.rollouts[0]
     end_ns = rollout.moments[-1].tick_ns
     wanted = {topic for sources in done.sources for topic in _topics(sources)} | set(_SCENE)
@@ -118,7 +55,7 @@ def _topics(sources: Sources) -> Iterator[str]:
     yield from (source.topic for source in (sources.commands, sources.text) if source)
 
 
-def _side(side: Side, rollout: Rollout, errors: list[float | None], writer: _Recording) -> None:
+def _side(side: Side, rollout: Rollout, errors: list[float | None], writer: Recording) -> None:
     robot, here = side.policy.robot, f"/{side.name}"
     for moment, error in zip(rollout.moments, errors):
         now_ns = moment.tick_ns
@@ -152,7 +89,7 @@ def _side(side: Side, rollout: Rollout, errors: list[float | None], writer: _Rec
             writer.write(f"{here}/utterance", "std_msgs/msg/String", answer.last_ns, data=answer.text)
 
 
-def _curve(writer: _Recording, robot: Any, dim: int, points: np.ndarray, start_ns: int) -> Any:
+def _curve(writer: Recording, robot: Any, dim: int, points: np.ndarray, start_ns: int) -> Any:
     red, green, blue = colour(dim, robot.action_dim)
     turned = writer.make("geometry_msgs/msg/Quaternion", w=1.0)
     return writer.make(

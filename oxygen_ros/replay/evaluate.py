@@ -14,6 +14,7 @@ from ..settings import Settings
 from .bag import Bag, BagError, open_bag
 from .commands import Commands, read_commands
 from .decoding import Decoding
+from .heard import Live, heard
 from .measures import accuracy, action_range, executed, moment_errors, motion, plain, timing
 from .rollout import Part, Player, Repeatable, Rollout, repeatable
 from .sources import Names, Sources, find
@@ -61,10 +62,11 @@ def in_mode(side: Side, name: str, mode: str) -> Side:
 
 
 def evaluate(path: str, sides: Sequence[Side], names: Names, part: Part,
-             goes_on: Callable[[float], bool] = lambda done: True) -> Evaluation:
+             goes_on: Callable[[float], bool] = lambda done: True, live: Live | None = None) -> Evaluation:
     """goes_on: is given how much is done, 0 to 1, and says whether to go on; what there is then is evaluated.
 
-    Raises BagError, with the bag's path, for one that cannot be evaluated.
+    live: what a node said to this bag, as a second side. Raises BagError, with the bag's path, for one that cannot be
+    evaluated.
     """
     bag, decoding = open_bag(path), Decoding()
     sources = [find(bag, side.settings, names, decoding) for side in sides]
@@ -78,6 +80,9 @@ def evaluate(path: str, sides: Sequence[Side], names: Names, part: Part,
             break
         player = Player(side.policy, side.settings, sources[number])
         rollouts.append(player.run(bag, part, lambda done, n=number: goes_on((n + done) / len(sides))))
+    if live is not None and not rollouts[0].partial:
+        sides, sources = [*sides, replace(sides[0], name="live")], [*sources, sources[0]]
+        rollouts.append(heard(live, rollouts[0]))
     for side, rollout in zip(sides, rollouts):
         if not any(m.actions is not None for m in rollout.moments):
             reasons = dict.fromkeys(reason for m in rollout.moments for reason in m.reasons)
@@ -97,7 +102,7 @@ def evaluate(path: str, sides: Sequence[Side], names: Names, part: Part,
         "sides": {side.name: _measured(side, rollout, commands, texts) for side, rollout in zip(sides, rollouts)},
     }
     if len(rollouts) == 2:
-        result["difference"] = difference(*rollouts)
+        result["difference"] = difference(*rollouts, live=live is not None)
     return Evaluation(plain(result), bag, sides, sources, rollouts, commands)
 
 
@@ -125,6 +130,7 @@ def _frame(moment: Any, rollout: Rollout, error: float) -> dict[str, Any]:
         "sequence": moment.sequence,
         "chunk": moment.actions is not None,
         "start_ns": moment.start_ns,
+        "stamp_ns": moment.stamp_ns,
         "used": moment.used,
         "normalised_mae": error,
         "instruction_id": moment.instruction_id,
@@ -135,21 +141,21 @@ def _frame(moment: Any, rollout: Rollout, error: float) -> dict[str, Any]:
     }
 
 
-def difference(a: Rollout, b: Rollout) -> dict[str, Any]:
-    """Of two rollouts over the same bag, tick by tick: b less a."""
-    theirs = {m.tick_ns: m for m in b.moments}
-    pairs = [(m, theirs[m.tick_ns]) for m in a.moments if m.tick_ns in theirs]
-    both = [(x, y) for x, y in pairs if x.actions is not None and y.actions is not None]
+def difference(a: Rollout, b: Rollout, live: bool = False) -> dict[str, Any]:
+    """Of two rollouts over the same bag, b less a: frame by frame of the same tick, or, where b was live and its ticks
+    were its own, of the same newest message."""
+    ours, theirs = ({m.stamp_ns if live else m.tick_ns: m for m in r.moments if m.actions is not None} for r in (a, b))
+    both = [(ours[key], theirs[key]) for key in ours if key in theirs]
     same_shape = all(x.actions.shape == y.actions.shape for x, y in both)
     gaps = np.array([abs(x.actions - y.actions) for x, y in both]) if both and same_shape else np.zeros((0, 0, 0))
-    ours, others = ({answer.request_id: answer.text for answer in rollout.answers} for rollout in (a, b))
-    texts = {i: (ours.get(i, ""), others.get(i, "")) for i in sorted(ours | others)}
+    said, others = ({answer.request_id: answer.text for answer in rollout.answers} for rollout in (a, b))
+    texts = {i: (said.get(i, ""), others.get(i, "")) for i in sorted(said | others)}
     latency = [(y.stats.first_chunk_latency - x.stats.first_chunk_latency) for x, y in both if x.stats and y.stats]
     return {
+        "live": live,
         "frames": len(both),
-        "frames_in_one_only": len(pairs) - len(both) - sum(x.actions is y.actions is None for x, y in pairs)
-        + len(a.moments) + len(b.moments) - 2 * len(pairs),
-        "frames_of_other_messages": sum(x.used != y.used for x, y in both),
+        "frames_in_one_only": len(ours.keys() ^ theirs.keys()),
+        "frames_of_other_messages": sum(bool(y.used) and x.used != y.used for x, y in both),
         "same_shape": same_shape,
         "max": gaps.max() if gaps.size else None,
         "mean": gaps.mean() if gaps.size else None,
@@ -166,7 +172,7 @@ def unequal(found: dict[str, Any], limit: float) -> str | None:
         return "the chunks are of another size"
     if not found["frames"]:
         return "there is no frame that both made"
-    if found["frames_in_one_only"]:
+    if found["frames_in_one_only"] and not found["live"]:  # when a live node's ticks are is for its clock to say
         return f"{found['frames_in_one_only']} frames were made by one of the two only"
     if found["frames_of_other_messages"]:
         return f"{found['frames_of_other_messages']} frames were made from other messages"

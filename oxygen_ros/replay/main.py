@@ -22,6 +22,7 @@ from ..engine.baselines import MODES
 from ..places import resolve
 from ..settings import Settings, SettingsError, from_yaml
 from .evaluate import ENGINE, Side, unequal
+from .heard import Live
 from .many import NoCluster, Order, Piece, in_turn, on_cluster, side_by_side, sides_of
 from .overall import overall
 from .report import page
@@ -82,6 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     other.add_argument("--mode", choices=MODES, default=ENGINE, help="engine (default: %(default)s)")
     other.add_argument("--against", type=Path, metavar="YAML", help="another parameter file: policy, settings")
     other.add_argument("--against-mode", choices=MODES, default="", help="the same network in another engine")
+    other.add_argument("--live", type=Path, metavar="FILE", help="what a node said when this bag was played to it, as "
+                       "oxygen-replay-live records it")
+    other.add_argument("--live-node", default="/oxygen", metavar="NAME", help="of that node (default: %(default)s)")
     other.add_argument("--expect-equal", type=_seconds, metavar="LIMIT",
                        help="fail where actions differ by more, or frames or texts differ at all")
 
@@ -132,6 +136,11 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
     _write(options.out / "report.html", page(_about(report, sides), total, results, [piece.section for piece in done]))
 
     print(_table(evaluated, total))
+    for result in evaluated:
+        if found := result.get("difference"):
+            print(f"{Path(result['bag']).name}: actions differ by at most {_number(found['max'])} over {found['frames']} frames, "
+                  f"{found['frames_in_one_only']} were made by one of the two only; "
+                  f"{len(found['texts']['different'])} texts differ")
     for line in _warnings(report, sides):
         print(line)
     print(f"written to {options.out / 'report.html'} and {options.out / 'report.json'}")
@@ -166,14 +175,18 @@ def _order(options: argparse.Namespace) -> Order:
         if not separator or not name or not other.startswith("/"):
             raise SettingsError([f"--remap is {remap!r}, expected FROM:=/TO"])
         remaps[name] = other
-    if options.expect_equal is not None and not (options.against or options.against_mode):
-        raise SettingsError(["--expect-equal needs a second side: --against YAML or --against-mode MODE"])
+    others = [options.against is not None or options.against_mode != "", options.live is not None]
+    if options.expect_equal is not None and not any(others):
+        raise SettingsError(["--expect-equal needs a second side: --against YAML, --against-mode MODE or --live FILE"])
+    if options.live and (all(others) or len(options.bags) > 1):
+        raise SettingsError(["--live is the second side of one bag: give one, and neither --against nor --against-mode"])
     commands = options.commands if options.commands else NOTHING
     return Order(
         from_yaml(options.config), options.mode,
         Names(options.namespace, remaps, options.instruction_topic, commands, options.text),
         Part(options.start, options.seconds, options.instruction),
-        from_yaml(options.against) if options.against else None, options.against_mode, not options.no_mcap,
+        from_yaml(options.against) if options.against else None, options.against_mode,
+        Live(options.live, options.live_node) if options.live else None, not options.no_mcap,
     )
 
 

@@ -16,6 +16,7 @@ from ..settings import Settings
 from .annotate import write_recording
 from .bag import BagError
 from .evaluate import Side, evaluate, in_mode, load_side
+from .heard import Live
 from .report import bag_section
 from .rollout import Part
 from .sources import Names
@@ -29,7 +30,7 @@ class NoCluster(Exception):
 class Order:
     """What is done with each bag. against: a second policy's settings; against_mode: or the same in this engine mode.
 
-    recording: whether to write an annotated MCAP.
+    live: a second side that a node was. recording: whether to write an annotated MCAP.
     """
 
     settings: Settings
@@ -38,6 +39,7 @@ class Order:
     part: Part
     against: Settings | None = None
     against_mode: str = ""
+    live: Live | None = None
     recording: bool = True
 
 
@@ -73,7 +75,7 @@ def _names(order: Order) -> tuple[str, str]:
 def one(bag: str, key: str, sides: Sequence[Side], order: Order, folder: Path, goes_on: Callable[[float], bool]) -> Piece:
     """Evaluate one bag; its recording goes to folder/key.mcap. Nothing that is wrong with a bag is raised."""
     try:
-        done = evaluate(bag, sides, order.names, order.part, goes_on)
+        done = evaluate(bag, sides, order.names, order.part, goes_on, order.live)
         if order.recording:
             write_recording(done, folder / f"{key}.mcap")
         return Piece(bag, key, done.result, bag_section(done, key))

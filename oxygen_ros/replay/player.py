@@ -9,18 +9,20 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import rclpy
 import yaml
+from builtin_interfaces.msg import Time
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
+from rosgraph_msgs.msg import Clock
 
 from ..ros_arguments import RosArgumentsError, without_ros_arguments
-from .bag import Bag, BagError, Topic, open_bag
+from .bag import Bag, BagError, Recorded, Topic, open_bag
 
 _PATIENCE = 30.0  # s
 _ACKNOWLEDGED = 2.0  # s
@@ -29,12 +31,17 @@ _ACKNOWLEDGED = 2.0  # s
 class Player:
     """Publishes the messages of a bag as they are, at the pace of their recording.
 
+    start: seconds of the bag that are left out. What latched publishers had said until then is said first.
     restamp moves header stamps to the present, so that a recording of long ago is fresh to whoever judges ages.
+    clock: publish the recording's time on /clock so many times in each of its seconds; 0 does not.
     """
 
-    def __init__(self, node: Node, bag: Bag, *, exclude: Collection[str] = (), rate: float = 1.0, restamp: bool = False
-                 ) -> None:
+    def __init__(self, node: Node, bag: Bag, *, exclude: Collection[str] = (), rate: float = 1.0, start: float = 0.0,
+                 restamp: bool = False, clock: float = 0.0) -> None:
         self._bag, self._rate, self._node = bag, rate, node
+        self._start_ns = bag.start_ns + round(start * 1e9)
+        self._clock = node.create_publisher(Clock, "/clock", QoSProfile(depth=10)) if clock else None
+        self._clock_step_ns = round(1e9 / clock) if clock else 0
         self._publishers: dict[str, Publisher] = {}
         self._stamped: set[str] = set()
         for topic in bag.topics.values():
@@ -44,23 +51,52 @@ class Player:
             if kind is None:
                 node.get_logger().warning(f"{topic.name} is left out: this environment has no {topic.type}")
                 continue
+            if topic.name == "/clock" and clock:
+                continue
             self._publishers[topic.name] = node.create_publisher(kind, topic.name, _offered(topic))
             if restamp and next(iter(kind.get_fields_and_field_types().values()), "") == "std_msgs/Header":
                 self._stamped.add(topic.name)
 
     def play(self, stop: threading.Event) -> int:
         """Once through the bag, or until `stop`. Returns how many messages were published. Raises BagError."""
-        started, count = time.monotonic(), 0
         # Stamps keep their distances to each other: all move by the same amount.
-        shift_ns = self._node.get_clock().now().nanoseconds - self._bag.start_ns
+        self._shift_ns = self._node.get_clock().now().nanoseconds - self._start_ns
+        self._began, count, clock_ns = time.monotonic(), 0, self._start_ns
+        latched: dict[str, Recorded] = {}
         for message in self._bag.messages(self._publishers):
-            due = started + (message.received_ns - self._bag.start_ns) / 1e9 / self._rate
-            if stop.wait(max(0.0, due - time.monotonic())):
-                break
-            moved = message.topic in self._stamped
-            self._publishers[message.topic].publish(_moved(message.data, shift_ns) if moved else message.data)
+            if message.received_ns < self._start_ns:
+                latched[message.topic] = message
+                continue
+            for early in self._still_told(latched):
+                self._publish(early)
+            latched = {}
+            while self._clock and clock_ns <= message.received_ns:
+                if self._wait(clock_ns, stop):
+                    return count
+                self.tell_time(clock_ns)
+                clock_ns += self._clock_step_ns
+            if self._wait(message.received_ns, stop):
+                return count
+            self._publish(message)
             count += 1
         return count
+
+    def tell_time(self, ns: int) -> None:
+        self._clock.publish(Clock(clock=Time(sec=ns // 1_000_000_000, nanosec=ns % 1_000_000_000)))
+
+    def _wait(self, time_ns: int, stop: threading.Event) -> bool:
+        """Until this moment of the recording; True if it is to stop."""
+        due = self._began + (time_ns - self._start_ns) / 1e9 / self._rate
+        return stop.wait(max(0.0, due - time.monotonic()))
+
+    def _publish(self, message: Recorded) -> None:
+        moved = message.topic in self._stamped
+        self._publishers[message.topic].publish(_moved(message.data, self._shift_ns) if moved else message.data)
+
+    def _still_told(self, last: Mapping[str, Recorded]) -> list[Recorded]:
+        """The last message of each topic that a late subscriber would hear."""
+        return [m for m in last.values() if self._publishers[m.topic].qos_profile.durability
+                == DurabilityPolicy.TRANSIENT_LOCAL]
 
     def finish(self, timeout: float) -> None:
         """Return when reliable subscribers have everything, or after `timeout` seconds: a publisher that goes takes
@@ -122,7 +158,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--exclude", nargs="*", default=[], metavar="TOPIC", help="topics to leave out")
     parser.add_argument("--wait", nargs="*", default=[], metavar="TOPIC",
                         help="begin only when these topics have a subscriber (at most 30 s)")
+    parser.add_argument("--start", type=float, default=0.0, metavar="S", help="seconds to leave out (default: 0)")
     parser.add_argument("--restamp", action="store_true", help="move header stamps to the present")
+    parser.add_argument("--clock", type=float, nargs="?", const=100.0, default=0.0, metavar="HZ",
+                        help="publish the recording's time on /clock, for nodes with use_sim_time (default: 100 Hz)")
     try:
         options = parser.parse_args(without_ros_arguments(arguments)[1:])
     except RosArgumentsError as error:
@@ -130,6 +169,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     if not 0 < options.rate < float("inf"):
         parser.error(f"--rate is {options.rate}, expected more than 0")
+    if not 0 <= options.start < float("inf"):
+        parser.error(f"--start is {options.start}, expected 0 or more")
+    if not 0 <= options.clock <= 10_000:
+        parser.error(f"--clock is {options.clock}, expected at most 10000")
+    if options.clock and options.restamp:
+        parser.error("--clock tells the recording's time, --restamp moves it to the present: give one of them")
     if options.times < 0:
         parser.error(f"--times is {options.times}, expected 0 or more")
     try:
@@ -148,7 +193,8 @@ def main(arguments: list[str] | None = None) -> int:
     rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     node = Node("oxygen_play")
     try:
-        player = Player(node, bag, exclude=options.exclude, rate=options.rate, restamp=options.restamp)
+        player = Player(node, bag, exclude=options.exclude, rate=options.rate, start=options.start,
+                        restamp=options.restamp, clock=options.clock)
         patience = time.monotonic() + _PATIENCE
         while (unheard := player.unheard(options.wait)) and not stop.wait(0.05):
             if time.monotonic() > patience:

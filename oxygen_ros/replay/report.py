@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,15 @@ p { margin: 4px 0; } .soft, .empty, caption { color: var(--soft); } caption { te
 .warn { color: var(--bad); font-weight: 600; }
 table { border-collapse: collapse; margin: 8px 0; font-variant-numeric: tabular-nums; }
 th, td { padding: 3px 12px 3px 0; text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; } th { font-weight: 600; }
+th:first-child, td:first-child { text-align: left; } th { font-weight: 600; }
+td.name { white-space: normal; overflow-wrap: anywhere; min-width: 150px; max-width: 260px; }
 .scroll { overflow-x: auto; }
 .grid2 { display: grid; grid-template-columns: repeat(auto-fill, minmax(440px, 1fr)); gap: 6px 18px; }
 figure { margin: 0; } figcaption { font-size: 13px; } svg { width: 100%; height: auto; display: block; }
 .tick { fill: var(--soft); font: 11px system-ui, sans-serif; } .inbar { fill: #fff; font: 11px system-ui, sans-serif; }
 .grid { stroke: var(--rule); } .mark { stroke: var(--soft); stroke-width: .8; fill: none; }
 .line { fill: none; stroke-width: 1.5; stroke-linejoin: round; } .recorded { stroke: var(--recorded); stroke-width: 2.2; }
-.first { stroke: var(--first); } .second { stroke: var(--second); stroke-width: 1.2; } .hold { stroke: var(--good); }
+.first { stroke: var(--first); } .second { stroke: var(--second); stroke-dasharray: 5 3; } .hold { stroke: var(--good); }
 .mean { stroke: var(--soft); stroke-dasharray: 4 3; } .bar { fill: var(--first); } .limit { stroke: var(--bad); stroke-dasharray: 4 3; }
 rect.chunk { fill: var(--first); } rect.waiting { fill: var(--bad); } rect.failed { fill: var(--ink); }
 rect.task { fill: var(--good); } rect.answer { fill: var(--second); }
@@ -79,7 +81,7 @@ def _summary(total: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> 
     rows = []
     for result in results:
         for side, found in result.get("sides", {}).items():
-            rows.append(_summary_row(result["bag"], side, found, found["motion"]["chunk_boundary_jump"]))
+            rows.append(_summary_row(PurePath(result["bag"]).name, side, found, found["motion"]["chunk_boundary_jump"]))
     for side, found in total["sides"].items():
         rows.append(_summary_row(f"all {total['bags']}", side, found, found["chunk_boundary_jump"]))
     note = ("<p class='soft'>MAE: mean absolute difference to the recorded commands, in the robot's units. hold: of staying "
@@ -96,7 +98,7 @@ def _summary_row(name: str, side: str, found: Mapping[str, Any], jump: Mapping[s
     cells = [timing["ticks"], timing["chunks"], *(_n((accuracy.get(k) or {}).get("mae")) for k in ("policy", "hold_position", "mean_action")),
              _percent((accuracy.get("policy") or {}).get("normalised_mae")), _n(jump["mean"]), _ms(latency.get("p50")), _ms(latency.get("p99")),
              _percent(timing["stale_input_rate"]), _percent(timing["deadline_miss_rate"]), _n(found["language"]["tokens_per_s"])]
-    return f"<tr><td>{escape(name)}</td><td>{escape(side)}</td>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
+    return f"<tr><td class='name'>{escape(name)}</td><td>{escape(side)}</td>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
 
 
 def _difference(found: Mapping[str, Any] | None) -> str:
@@ -104,7 +106,9 @@ def _difference(found: Mapping[str, Any] | None) -> str:
         return ""
     texts = found["different_texts"] if "different_texts" in found else len(found["texts"]["different"])
     return (f"<p><b>Second side less first</b>, over {found['frames']} frames: actions differ by at most {_n(found['max'])}, "
-            f"{_n(found['mean'])} on average; {texts} texts differ.</p>")
+            f"{_n(found['mean'])} on average; {texts} texts differ."
+            + (f" {found['frames_in_one_only']} frames were made by one of the two only." if found.get("frames_in_one_only") else "")
+            + "</p>")
 
 
 def bag_section(done: Evaluation, key: str) -> str:

@@ -51,7 +51,7 @@ class _Frame:
 
     def axes(self, across: str) -> str:
         parts = []
-        for value in _round_values(self.low[1], self.high[1], max(2, self.height // 40)):
+        for value in _round_values(self.low[1], self.high[1], max(2, self.height // 28)):
             y = self.y(value)
             parts.append(f'<line class="grid" x1="{_LEFT}" x2="{self.width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
                          f'<text class="tick" x="{_LEFT - 5}" y="{y + 3:.1f}" text-anchor="end">{value:g}</text>')

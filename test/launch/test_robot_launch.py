@@ -44,14 +44,14 @@ pytestmark = pytest.mark.skipif(
 
 
 class Launch:
-    """A launch of robot.launch.py, alone on a DDS domain, and a client of the node in it."""
+    """A launch of one of our files, alone on a DDS domain, and a client of the node in it."""
 
-    def __init__(self, domain: int, *arguments: str) -> None:
+    def __init__(self, domain: int, *arguments: str, file: str = "robot.launch.py") -> None:
         self.output = ""
         environment = {**os.environ, "ROS_DOMAIN_ID": str(domain), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
         environment["PYTHONPATH"] = ":".join([os.environ.get("PYTHONPATH", ""), *LAUNCH_PATH])
         self.process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCHER, ROOT / "launch" / "robot.launch.py", *arguments],
+            [sys.executable, "-c", LAUNCHER, ROOT / "launch" / file, *arguments],
             **{"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True},
         )
         self.reader = threading.Thread(target=self._read)

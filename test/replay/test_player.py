@@ -15,6 +15,7 @@ import rclpy
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
@@ -31,13 +32,14 @@ class Ear:
 
     def __init__(self) -> None:
         os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-        self.heard: dict[str, list[bytes]] = {"/joint_states": [], "/phase": []}
+        self.heard: dict[str, list[bytes]] = {"/joint_states": [], "/phase": [], "/clock": []}
         self.context = Context()
         rclpy.init(context=self.context, domain_id=DOMAIN)
         self.node = rclpy.create_node("ear", context=self.context)
         reliable = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
         latched = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        for topic, kind, profile in (("/joint_states", JointState, reliable), ("/phase", String, latched)):
+        for topic, kind, profile in (("/joint_states", JointState, reliable), ("/phase", String, latched),
+                                     ("/clock", Clock, reliable)):
             take = self.heard[topic]
             self.node.create_subscription(kind, topic, lambda data, take=take: take.append(bytes(data)), profile, raw=True)
         self.executor = SingleThreadedExecutor(context=self.context)
@@ -67,6 +69,7 @@ def play(*arguments: str, **options) -> subprocess.CompletedProcess:
 def test_every_message_as_it_was_recorded(ear):
     done = play(BAG, "--rate", 4, "--wait", "/joint_states", "/phase")
     assert done.returncode == 0, done.stderr
+    assert not ear.heard.pop("/clock")
     for topic, heard in ear.heard.items():
         end = time.monotonic() + 5
         while len(heard) < open_bag(BAG).counts[topic] and time.monotonic() < end:
@@ -88,6 +91,26 @@ def test_restamp_moves_all_stamps_to_the_present_by_the_same_time(ear):
     assert before < heard[0] < time.time_ns()
 
 
+def test_from_the_middle_with_its_own_time(ear):
+    bag = open_bag(BAG)
+    first = bag.start_ns + 4_000_000_000
+    done = play(BAG, "--rate", 4, "--start", 4, "--clock", 50, "--wait", "/joint_states", "/phase")
+    assert done.returncode == 0, done.stderr
+    expected = [m for m in bag.messages(["/joint_states"]) if m.received_ns >= first]
+    end = time.monotonic() + 5
+    while len(ear.heard["/joint_states"]) < len(expected) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(ear.heard["/joint_states"]) == len(expected)
+    # What a latched publisher said before is said first: to late subscribers it still does.
+    phases = [m.data for m in bag.messages(["/phase"])]
+    before = [m.data for m in bag.messages(["/phase"]) if m.received_ns < first]
+    told = [data[: len(p)] for data, p in zip(ear.heard["/phase"], phases[len(before) - 1 :])]
+    assert len(before) > 1 and told == phases[len(before) - 1 :]
+    times = [s * 10**9 + n for s, n in (struct.unpack_from("<iI", data, 4) for data in ear.heard["/clock"])]
+    assert times[0] >= first and {b - a for a, b in zip(times, times[1:])} == {20_000_000}
+    assert (times[0] - first) % 20_000_000 == 0 and bag.end_ns - times[-1] < 40_000_000
+
+
 def test_ctrl_c_ends_it(ear):
     process = subprocess.Popen([*PLAY, BAG, "--times", "0"], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 30
@@ -103,6 +126,8 @@ def test_ctrl_c_ends_it(ear):
     ([__file__], "is not a recording: its name ends in none of .mcap"),
     ([BAG, "--rate", "0"], "--rate is 0.0, expected more than 0"),
     ([BAG, "--times", "-1"], "--times is -1, expected 0 or more"),
+    ([BAG, "--clock", "--restamp"], "give one of them"),
+    ([BAG, "--start", "-1"], "--start is -1.0, expected 0 or more"),
     ([BAG, "--wait", "/nowhere"], "has no /nowhere; it has /"),
     ([BAG, "--ros-args", "--params-file", "/nowhere.yaml"], "/nowhere.yaml"),
 ])
