@@ -40,8 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.json:  # a place that cannot be written is better known before than after the measurements
             args.json.parent.mkdir(parents=True, exist_ok=True)
             args.json.open("a").close()
-        result, stopped = _bench(args)
-        print(report.table(result))
+        if args.node:
+            from . import node_cost  # needs ROS, which the rest does not
+            result, stopped = {"machine": machine.describe(torch.device("cpu")), "node": node_cost.measure(args.seconds)}, False
+            print(node_cost.table(result["node"]))
+        else:
+            result, stopped = _bench(args)
+            print(report.table(result))
         if args.json:
             args.json.write_text(json.dumps(result, indent=2) + "\n")
     except KeyboardInterrupt:
@@ -201,6 +206,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--threads", type=_count(1), metavar="N", help="CPU threads; None: torch's own choice")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--node", action="store_true", help="instead: what the ROS node costs beside its engine, with "
+                        "three raw 640x480 cameras at 30 Hz, and who waits for it while inference takes 2 s")
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each measurement of --node")
     parser.add_argument("--breakdown", action="store_true", help="time the plain way of what we do better")
     parser.add_argument("--roofline", action="store_true", help="how far the machine would allow to go")
     parser.add_argument("--json", type=Path, metavar="FILE")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -80,6 +81,8 @@ class Pipeline:
             self._resize = partial(resize_with_pad_lerobot, padding=padding)
         self._writer = PromptWriter(tokenizer, robot.prompt, max_tokens)
         self._language_prompts, self._shares_task_only = language_prompts, shares_task_only
+        # Pillow scales a picture without holding Python up: each camera on a core of its own.
+        self._hands = ThreadPoolExecutor(len(robot.cameras), "pictures")
         self._state, self._actions = (
             Normalizer(
                 normalization if isinstance(normalization, str) else normalization[feature],
@@ -169,8 +172,10 @@ class Pipeline:
             image = images[camera.name]
             if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
                 raise InputError(f"picture of {camera.name}", f"{image.dtype} {list(image.shape)}", "uint8 [H, W, 3]")
-        squares = [self._resize(rotate(images[camera.name], camera.rotation), self.image_size) for camera in present]
-        return np.stack(squares), [camera.name for camera in present]
+        squares = self._hands.map(
+            lambda camera: self._resize(rotate(images[camera.name], camera.rotation), self.image_size), present
+        )
+        return np.stack(list(squares)), [camera.name for camera in present]
 
 
 def _statistics(measures: Statistics | Mapping[str, np.ndarray] | None) -> Statistics:

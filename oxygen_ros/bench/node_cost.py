@@ -1,0 +1,229 @@
+"""What the node costs beside its engine: CPU, time from picture to chunk, and how long others wait for it.
+
+The node, the cameras and we are processes of their own, on the embedded policy; its engine is small, so that what the
+node adds is not lost in it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import rclpy
+from lifecycle_msgs.srv import GetState
+from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
+from rcl_interfaces.srv import GetParameters, SetParameters
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from sensor_msgs.msg import Image
+
+from ..children import child_process, keep_to_ourselves
+from ..msg import ActionChunk, FrameStats, Instruction
+from ..node import qos
+from ..node.lifecycle_client import LifecycleClient, wait_until
+from ..node.spinner import Spinner
+from ..policy import resolve
+
+NODE = "/oxygen"
+RATE, CAMERAS = 10.0, ("cam_high", "cam_left_wrist", "cam_right_wrist")
+SETTLE = 3.0  # s
+SLOW = 2.0  # s of one slowed inference
+PATIENCE = 60.0  # s
+PARAMETERS = {
+    "policy": resolve("package://oxygen_ros/resource/pi05_aloha_tiny"), "robot": "aloha", "control_rate": RATE,
+    "cameras": f"[{', '.join(CAMERAS)}]", "threads": 1, "chunk_lifespan": 10.0,
+}
+
+
+class NodeCostError(OSError):
+    """The node did not do its part; the message says which."""
+
+
+class Listener(Node):
+    """Hears chunks, statistics and one camera, each with the ROS time at which it came."""
+
+    def __init__(self) -> None:
+        super().__init__("oxygen_bench")
+        self.chunks: list[tuple[float, ActionChunk]] = []
+        self.stats: list[FrameStats] = []
+        self.ways: list[float] = []  # s from a picture's stamp to its receipt
+        self.instruction = self.create_publisher(Instruction, "instruction", qos.INSTRUCTION_LATCHED)
+        self.create_subscription(ActionChunk, f"{NODE}/action_chunk", self._chunk, qos.action_chunk(0.0, 0.0))
+        self.create_subscription(FrameStats, f"{NODE}/frame_stats", self.stats.append, qos.FRAME_STATS)
+
+    def watch_a_camera(self) -> object:
+        return self.create_subscription(
+            Image, f"{CAMERAS[0]}/image_raw", lambda m: self.ways.append(self._now() - _seconds(m.header.stamp)),
+            qos.SENSOR)
+
+    def _chunk(self, chunk: ActionChunk) -> None:
+        self.chunks.append((self._now(), chunk))
+
+    def _now(self) -> float:
+        return self.get_clock().now().nanoseconds / 1e9
+
+
+def measure(seconds: float) -> dict:
+    """Numbers for `--json`. Raises NodeCostError."""
+    keep_to_ourselves()
+    with tempfile.TemporaryDirectory() as folder, _listening() as listener:
+        return {"cameras": "3 x 640x480 rgb8 at 30 Hz", "control_rate_hz": RATE,
+                **_cost(listener, Path(folder), seconds), "slowed_inference": _waiting(listener, Path(folder), seconds)}
+
+
+def table(result: dict) -> str:
+    wait = result["slowed_inference"]
+    rows = [
+        ("cameras alone, node's CPU", f"{result['idle_cpu']:.1%} of a core"),
+        ("frames too, node's CPU beyond the engine", f"{result['cpu_beyond_engine']:.1%} of a core"),
+        ("engine's first chunk, p50", _ms(result["engine_first_chunk_s"])),
+        ("added by the node, p50", _ms(result["added_s"])),
+        ("  pictures to model input, p50", _ms(result["preprocess_s"])),
+        ("  chunk to another process, p50", _ms(result["chunk_way_s"])),
+        ("a picture's way from process to process, p50", _ms(result["picture_way_s"])),
+        ("newest picture to chunk, p50, the wait for the tick too", _ms(result["picture_to_chunk_s"])),
+        *((f"{name}, inference slowed to {SLOW:g} s: p50, worst", f"{_ms(w['p50'])}, {_ms(w['worst'])}")
+          for name, w in wait.items()),
+    ]
+    return "\n".join(f"  {name:<62}{value:>18}" for name, value in rows)
+
+
+def _cost(listener: Listener, folder: Path, seconds: float) -> dict:
+    with _running(listener, "oxygen_ros.node.main", folder) as node:
+        idle, _ = _cpu(node.pid, seconds)
+        _act(listener)
+        time.sleep(SETTLE)
+        listener.chunks.clear(), listener.stats.clear()
+        busy, frames = _cpu(node.pid, seconds)
+        chunks, stats = list(listener.chunks), [s for s in listener.stats if s.denoise]
+        watched = listener.watch_a_camera()
+        time.sleep(SETTLE)
+        listener.destroy_subscription(watched)
+    # The engine computes in the thread that makes frames: its share of their time is its share of that thread's CPU.
+    whole = sum(s.total for s in stats)
+    engine = frames * sum(s.prefill + s.denoise + s.decode for s in stats) / whole
+    preprocess = [s.preprocess for s in stats]
+    sent = [_seconds(c.header.stamp) + _seconds(c.latency) for _, c in chunks]
+    ways = {
+        "preprocess_s": _p50(preprocess),
+        "chunk_way_s": _p50([heard - out for (heard, _), out in zip(chunks, sent)]),
+    }
+    return {
+        "idle_cpu": idle,
+        "cpu": busy,
+        "cpu_beyond_engine": busy - engine,
+        "engine_first_chunk_s": _p50([s.prefill + s.denoise for s in stats]),
+        "added_s": sum(ways.values()),
+        **ways,
+        "picture_way_s": _p50(listener.ways),
+        "picture_to_chunk_s": _p50([heard - _seconds(c.header.stamp) for heard, c in chunks]),
+        "chunks": len(chunks),
+    }
+
+
+def _waiting(listener: Listener, folder: Path, seconds: float) -> dict:
+    """How long services and a STOP wait while every inference takes SLOW seconds of work."""
+    with _running(listener, "oxygen_ros.bench.slow_node", folder):
+        _act(listener)
+        before = len(listener.chunks)
+        if not wait_until(lambda: len(listener.chunks) > before, PATIENCE):
+            raise NodeCostError("the slowed node makes no chunks")
+        value = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=0.5)
+        calls = {
+            "get_state": (GetState, GetState.Request()),
+            "get_parameters": (GetParameters, GetParameters.Request(names=["control_rate"])),
+            "set_parameters": (SetParameters, SetParameters.Request(
+                parameters=[Parameter(name="joint_state_max_age", value=value)])),
+        }
+        clients = {name: listener.create_client(kind, f"{NODE}/{name}") for name, (kind, _) in calls.items()}
+        times: dict[str, list[float]] = {name: [] for name in (*calls, "STOP to hold")}
+        end = time.monotonic() + max(seconds, 3 * SLOW)
+        while time.monotonic() < end:
+            for name, (_, request) in calls.items():
+                began = time.monotonic()
+                future = clients[name].call_async(request)
+                if not wait_until(future.done, PATIENCE, step=0.0005):
+                    raise NodeCostError(f"{name} was not answered")
+                times[name].append(time.monotonic() - began)
+            time.sleep(0.05)
+        for _ in range(3):
+            before, began = len(listener.chunks), time.monotonic()
+            listener.instruction.publish(Instruction(task=Instruction.STOP))
+            if wait_until(lambda: len(listener.chunks) > before, 2 * SLOW, step=0.0005):
+                times["STOP to hold"].append(time.monotonic() - began)
+            before = len(listener.chunks)
+            _act(listener)
+            wait_until(lambda: len(listener.chunks) > before, PATIENCE)
+        for client in clients.values():
+            listener.destroy_client(client)
+    return {name: {"p50": _p50(spans), "worst": max(spans), "calls": len(spans)} for name, spans in times.items() if spans}
+
+
+@contextmanager
+def _running(listener: Listener, module: str, folder: Path) -> Iterator:
+    """An active node and its cameras. Raises NodeCostError."""
+    parameters = [part for name, value in PARAMETERS.items() for part in ("-p", f"{name}:={value}")]
+    python = [sys.executable, "-m"]
+    log = folder / "node.log"
+    with child_process([*python, module, "--ros-args", *parameters], log) as node:
+        lifecycle = LifecycleClient(listener, NODE, alive=lambda: node.poll() is None)
+        for transition in ("configure", "activate"):
+            if not lifecycle.change(transition):
+                raise NodeCostError(f"{transition} failed: {log.read_text()[-500:]}")
+        with child_process([*python, "oxygen_ros.bench.cameras"], folder / "cameras.log"):
+            time.sleep(SETTLE)
+            yield node
+
+
+@contextmanager
+def _listening() -> Iterator[Listener]:
+    rclpy.init()
+    listener, executor = Listener(), SingleThreadedExecutor()
+    executor.add_node(listener)
+    spinner = Spinner(executor)
+    try:
+        yield listener
+    finally:
+        spinner.stop()
+        listener.destroy_node()
+        rclpy.shutdown()
+
+
+def _act(listener: Listener) -> None:
+    listener.instruction.publish(Instruction(text="transfer the cube"))
+
+
+def _cpu(pid: int, seconds: float) -> tuple[float, float]:
+    """Cores that a process, and that its busiest thread, keep busy over the next `seconds`."""
+    tasks = Path(f"/proc/{pid}/task")
+    began, before = time.monotonic(), {task.name: _ticks(task) for task in tasks.iterdir()}
+    whole = _ticks(tasks.parent)
+    time.sleep(seconds)
+    spans = [_ticks(tasks / name) - ticks for name, ticks in before.items() if (tasks / name).exists()]
+    per_second = os.sysconf("SC_CLK_TCK") * (time.monotonic() - began)
+    return (_ticks(tasks.parent) - whole) / per_second, max(spans) / per_second
+
+
+def _ticks(process: Path) -> int:
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])  # user and system time
+
+
+def _seconds(stamp) -> float:
+    return stamp.sec + stamp.nanosec / 1e9
+
+
+def _p50(values: list[float]) -> float:
+    if not values:
+        raise NodeCostError("nothing was measured: the node made no chunks")
+    return float(np.median(values))
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms"
