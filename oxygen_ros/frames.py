@@ -147,7 +147,7 @@ class Frames:
             stream = engine.language(deadline)
         else:
             self.health.waiting_for = ()
-            self._instructions.remind(frame.began)
+            self._instructions.remind(self._now().steady_ns / 1e9)
             observation = self._policy.observation(seen.model_input, seen.snapshot.stamp_ns, seen.guidance)
             stream = engine.frame(observation, deadline)
         for output in stream:

@@ -76,7 +76,7 @@ def page(about: Mapping[str, Any], total: Mapping[str, Any] | None, results: Seq
 
 
 def _summary(total: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
-    head = ("<tr><th>bag</th><th>side</th><th>ticks</th><th>chunks</th><th>MAE</th><th>hold</th><th>mean</th><th>MAE / range</th>"
+    head = ("<tr><th>bag</th><th>side</th><th>chunks</th><th>MAE</th><th>hold</th><th>mean</th><th>MAE / range</th>"
             "<th>jump mean</th><th>first chunk p50</th><th>p99</th><th>stale</th><th>missed</th><th>tokens/s</th></tr>")
     rows = []
     for result in results:
@@ -95,7 +95,7 @@ def _summary(total: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> 
 def _summary_row(name: str, side: str, found: Mapping[str, Any], jump: Mapping[str, Any]) -> str:
     accuracy, timing = found["accuracy"] or {}, found["timing"]
     latency = timing["first_chunk_latency_s"] or {}
-    cells = [timing["ticks"], timing["chunks"], *(_n((accuracy.get(k) or {}).get("mae")) for k in ("policy", "hold_position", "mean_action")),
+    cells = [f"{timing['chunks']}/{timing['ticks']}", *(_n((accuracy.get(k) or {}).get("mae")) for k in ("policy", "hold_position", "mean_action")),
              _percent((accuracy.get("policy") or {}).get("normalised_mae")), _n(jump["mean"]), _ms(latency.get("p50")), _ms(latency.get("p99")),
              _percent(timing["stale_input_rate"]), _percent(timing["deadline_miss_rate"]), _n(found["language"]["tokens_per_s"])]
     return f"<tr><td class='name'>{escape(name)}</td><td>{escape(side)}</td>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
@@ -183,8 +183,8 @@ def _errors(done: Evaluation) -> str:
         steps = [svg.Line(k, css, np.arange(len(kinds[k]["per_step"]["mae"])) * done.result["step_dt"],
                           np.array(kinds[k]["per_step"]["mae"], float))
                  for k, css in (("policy", "first"), ("hold_position", "hold"), ("mean_action", "mean"))]
-        plots.append(f"<figure><figcaption>{escape(name)}: MAE over the chunk. blue the policy, green hold, dashed mean action</figcaption>"
-                     + svg.lines(steps, about=f"error by step of {name}", across="s into the chunk", from_zero=True) + "</figure>")
+        plots.append(f"<figure><figcaption>{escape(name)}: MAE over the chunk; blue the policy, green hold, dashed mean action</figcaption>"
+                     + svg.lines(steps, about=f"error by step of {name}", across="s", from_zero=True) + "</figure>")
     return "<div class='grid2'>" + "".join(plots) + "</div>" + "".join(tables)
 
 

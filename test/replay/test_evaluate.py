@@ -264,3 +264,35 @@ def test_the_result_is_json(side):
 
 def test_asked_twice_it_says_the_same(side):
     assert said(report(BAG, side, Part(seconds=0.5))) == said(report(BAG, side, Part(seconds=0.5)))
+
+
+# Words
+
+
+def test_answers_beside_recorded_ones(tmp_path, side):
+    """What it said once, recorded: the second time it says exactly that."""
+    asked = [instruction("where is the cube?", start() + 120_000_000, task=1),
+             instruction("and the arm?", start() + 130_000_000, task=1)]
+    messages = sorted(beginning(SECONDS) + asked, key=lambda m: m.received_ns)
+    language = report(write_mcap(tmp_path / "x.mcap", messages), side)["sides"]["oxygen"]["language"]
+    assert language["requests"] == language["finished"] == 2 and language["tokens"] == 8
+    texts = [a["text"] for a in language["answers"]]
+    assert language["against_recorded"] is None and language["time_to_first_token_s"]["max"] < 1
+
+    said_once = [instruction(texts[0], start() + 500_000_000, "std_msgs/msg/String", "/said"),
+                 instruction(texts[1] + "!", start() + 510_000_000, "std_msgs/msg/String", "/said")]
+    again = sorted(messages + said_once, key=lambda m: m.received_ns)
+    path = write_mcap(tmp_path / "y.mcap", again, {**TYPES, "/said": "std_msgs/msg/String"})
+    found = report(path, side, names=Names(text="/said"))["sides"]["oxygen"]["language"]
+    assert [a["text"] for a in found["answers"]] == texts  # sampled, but from a seed
+    assert found["against_recorded"]["exact"] == 0.5 and found["against_recorded"]["pairs"] == 2
+    assert found["against_recorded"]["edit_distance"] == pytest.approx(0.5 / (len(texts[1]) + 1))
+
+
+def test_what_comes_unasked_comes_by_the_time_of_the_recording(side):
+    often = replace(side, settings=replace(side.settings, language=replace(
+        side.settings.language, memory_period=0.5, max_tokens=2)))
+    found = report(BAG, often, Part(seconds=2.05))["sides"]["oxygen"]["language"]
+    assert [a["task"] for a in found["answers"]] == ["remember"] * 4
+    asked = [a["asked_ns"] for a in found["answers"]]
+    assert np.diff(asked).tolist() == [500_000_000] * 3

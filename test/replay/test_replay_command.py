@@ -211,6 +211,16 @@ def test_no_bag_at_all_is_an_error_in_the_report(config, tmp_path, capsys):
     assert "nowhere.mcap is not a file or folder" in (tmp_path / "report.html").read_text()
 
 
+def test_a_ray_cluster_gives_the_same(config, bags, done, tmp_path):
+    """Ray is an extra (pip install ".[ray]") and too large for every test run."""
+    pytest.importorskip("ray")
+    _, _, report = done
+    arguments = (bags["mcap"], bags["cut"], bags["rosbags"], "--against-mode", "isolated_sequential", "--ray", "local")
+    assert run(config, tmp_path, *arguments) == 1
+    assert results(json.loads((tmp_path / "report.json").read_text())) == results(report)
+    assert (tmp_path / "one.mcap").is_file()
+
+
 def test_remapped_topics_and_a_namespace(config, bags, tmp_path):
     names = {"/joint_states": "/left/joint_states", "/joint_commands": "/arm/target"}
     types = {names.get(n, n): t.type for n, t in open_bag(BAG).topics.items()}
