@@ -196,9 +196,10 @@ def test_ctrl_c_reports_what_there_is_and_says_that_it_is_partial(config, tmp_pa
     (["--config", "/nowhere.yaml"], "/nowhere.yaml cannot be read"),
     (["--remap", "a=b"], "--remap is 'a=b', expected FROM:=/TO"),
     (["--expect-equal", "1"], "--expect-equal needs a second side"),
-    (["--ray", "nowhere:1"], "ray"),
+    (["--ray", "nowhere:1"], "--ray needs the package ray"),
 ])
-def test_what_cannot_be_done_is_one_line(config, bags, tmp_path, capsys, arguments, said):
+def test_what_cannot_be_done_is_one_line(config, bags, tmp_path, capsys, monkeypatch, arguments, said):
+    monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed
     assert run(config, tmp_path, bags["short"], *arguments) == 1
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 1 and errors[0].startswith("oxygen-replay: ") and said in errors[0]
