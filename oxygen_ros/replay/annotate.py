@@ -69,9 +69,10 @@ def _side(side: Side, rollout: Rollout, errors: list[float | None], writer: Reco
         if moment.actions is None:
             continue
         writer.write(
-            f"{here}/action_chunk", "oxygen_ros/msg/ActionChunk", now_ns, header=writer.header(moment.stamp_ns, robot.frame_id),
-            sequence=moment.sequence, instruction_id=moment.instruction_id,
-            step_dt=writer.duration(round(robot.step_dt * 1e9)), names=list(robot.actions), horizon=len(moment.actions),
+            f"{here}/action_chunk", "oxygen_ros/msg/ActionChunk", now_ns,
+            header=writer.header(moment.stamp_ns, robot.frame_id), sequence=moment.sequence,
+            instruction_id=moment.instruction_id, step_dt=writer.duration(round(robot.step_dt * 1e9)),
+            names=list(robot.actions), horizon=len(moment.actions),
             action_dim=robot.action_dim, data=np.ascontiguousarray(moment.actions, np.float32).ravel(),
             representation=_REPRESENTATIONS.index(robot.representation), start=writer.stamp(moment.start_ns),
             latency=writer.duration(max(0, now_ns - moment.stamp_ns)),
@@ -82,8 +83,9 @@ def _side(side: Side, rollout: Rollout, errors: list[float | None], writer: Reco
         ])
     done = executed(rollout, robot)
     for due_ns, row in zip(done.times_ns.tolist(), done.values):
-        writer.write(f"{here}/executed", "sensor_msgs/msg/JointState", due_ns, header=writer.header(due_ns, robot.frame_id),
-                     name=list(robot.actions), position=np.asarray(row, np.float64))
+        writer.write(f"{here}/executed", "sensor_msgs/msg/JointState", due_ns,
+                     header=writer.header(due_ns, robot.frame_id), name=list(robot.actions),
+                     position=np.asarray(row, np.float64))
     for answer in rollout.answers:
         if answer.finished:
             writer.write(f"{here}/utterance", "std_msgs/msg/String", answer.last_ns, data=answer.text)

@@ -27,7 +27,7 @@ class Commands:
     notes: tuple[str, ...] = ()
 
     def at(self, due_ns: np.ndarray, step_ns: int) -> np.ndarray:
-        """The command in force at each time [n] -> [n, D]; NaN before the first, and long after the last before a gap."""
+        """The command in force at each time [n] -> [n, D]; NaN before the first, and long after any."""
         index = np.searchsorted(self.times_ns, due_ns, side="right") - 1
         usual = np.median(np.diff(self.times_ns)) if len(self.times_ns) > 1 else 0
         held = due_ns - self.times_ns[np.maximum(index, 0)]

@@ -1,4 +1,4 @@
-"""What rosbag2 packs: whole files, or one message after the other. Told by their first bytes, not by what metadata say."""
+"""What rosbag2 packs: whole files, or single messages. Their first bytes tell, whatever the metadata say."""
 
 from __future__ import annotations
 

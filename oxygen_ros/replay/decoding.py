@@ -55,32 +55,31 @@ class Decoding:
         return decode
 
     def _types(self, topic: Topic, kind: str) -> Typestore:
+        undecoded = f"{topic.name} ({kind}) cannot be decoded"
         try:
             theirs = _parsed(topic, kind)
         except (TypesysError, KeyError, ValueError, AssertionError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise BagError(f"{topic.name} ({kind}) cannot be decoded: its definition does not parse: {reason}") from error
+            raise BagError(f"{undecoded}: its definition does not parse: {reason}") from error
         if kind not in theirs:
             if topic.type_hash and topic.type_hash != self._ours.hash_rihs01(kind):
-                raise BagError(f"{topic.name} ({kind}) cannot be decoded: it was recorded with another definition of its "
-                               f"type than ours ({topic.type_hash[:15]}...), and the bag does not hold it")
+                raise BagError(f"{undecoded}: it was recorded with another definition of its type than ours "
+                               f"({topic.type_hash[:15]}...), and the bag does not hold it")
             return self._ours
-        changed = {name for name, (_, fields) in theirs.items() if fields != self._ours.fielddefs.get(name, ((), ()))[1]}
+        ours = self._ours.fielddefs
+        changed = {name for name, (_, fields) in theirs.items() if name not in ours or fields != ours[name][1]}
         if not changed:
             return self._ours
         wanted = self._completed(theirs)
         if unknown := [name for name, definition in wanted.items() if definition is None]:
-            raise BagError(f"{topic.name} ({kind}) cannot be decoded: its definition does not parse, or lacks that of "
-                           f"{', '.join(unknown)}")
+            raise BagError(f"{undecoded}: its definition does not parse, or lacks that of {', '.join(unknown)}")
         types = get_typestore(Stores.EMPTY)
         types.register(wanted)
         if kind in changed:
-            have = {name for name, _ in theirs[kind][1]}
-            ours = {name for name, _ in self._ours.fielddefs[kind][1]}
-            differ = [f"without {', '.join(sorted(ours - have))}"] if ours - have else []
-            differ += [f"with {', '.join(sorted(have - ours))}"] if have - ours else []
-            self.notes.append(f"{topic.name}: the bag has another definition of {kind} ({' and '.join(differ) or 'of other types'}"
-                              "); it is decoded by that, and what it lacks has its default")
+            self.notes.append(
+                f"{topic.name}: the bag has another definition of {kind} ({_differ(theirs[kind], ours[kind])}); "
+                "it is decoded by that, and what it lacks has its default"
+            )
         return types
 
 
@@ -115,6 +114,14 @@ def _parsed(topic: Topic, kind: str) -> dict[str, Any]:
                 found |= get_types_from_idl(text)
         return found
     return {}
+
+
+def _differ(theirs: Any, ours: Any) -> str:
+    """What two definitions of a type have not in common."""
+    have, want = ({name for name, _ in definition[1]} for definition in (theirs, ours))
+    found = [f"without {', '.join(sorted(want - have))}"] if want - have else []
+    found += [f"with {', '.join(sorted(have - want))}"] if have - want else []
+    return " and ".join(found) or "with fields of other types or in another order"
 
 
 def _names(description: Any) -> Iterator[str]:

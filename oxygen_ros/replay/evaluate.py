@@ -44,7 +44,8 @@ class Evaluation:
     commands: Commands | None
 
 
-def load_side(name: str, settings: Settings, mode: str = ENGINE, say: Callable[[str], None] = lambda line: None) -> Side:
+def load_side(name: str, settings: Settings, mode: str = ENGINE, say: Callable[[str], None] = lambda line: None
+              ) -> Side:
     """Raises what `load_policy` raises. Without a seed it takes 0: equal bags are to give equal reports."""
     settings = replace(settings, seed=max(settings.seed, 0))
     side = Side(name, settings, repeatable(load_policy(settings, say), settings.seed))
@@ -162,7 +163,7 @@ def difference(a: Rollout, b: Rollout, live: bool = False) -> dict[str, Any]:
         "max_per_dimension": gaps.max((0, 1)) if gaps.size else None,
         "texts": {**alike([t for t, _ in texts.values()], [t for _, t in texts.values()]),
                   "different": {str(i): pair for i, pair in texts.items() if pair[0] != pair[1]}},
-        "first_chunk_latency_s": {"mean": float(np.mean(latency)), "p50": float(np.median(latency))} if latency else None,
+        "first_chunk_latency_s": {"mean": np.mean(latency), "p50": np.median(latency)} if latency else None,
     }
 
 

@@ -16,8 +16,7 @@ from .decoding import Decoding
 from .rollout import Answer, Moment, Rollout
 
 _TASKS = {1: Task.ASK, 2: Task.REMEMBER, 5: Task.SUBTASK}  # as in LanguageToken.msg
-_REASONS = (FinishReason.NONE, FinishReason.END_OF_TEXT, FinishReason.LENGTH, FinishReason.CANCELLED, FinishReason.REJECTED,
-            FinishReason.ERROR)
+_REASONS = tuple(FinishReason)  # in the order of LanguageToken.msg
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,8 @@ def heard(live: Live, offline: Rollout) -> Rollout:
         actions = np.array(chunk.data, np.float32).reshape(chunk.horizon, chunk.action_dim)
         same = known.get(stamp_ns)
         rollout.moments.append(Moment(
-            stamp_ns + _nanoseconds(chunk.latency), actions, _nanoseconds(chunk.start), stamp_ns, same and same.state, {}, stats, (),
-            chunk.instruction_id, sequence,
+            stamp_ns + _nanoseconds(chunk.latency), actions, _nanoseconds(chunk.start), stamp_ns, same and same.state,
+            stats=stats, instruction_id=chunk.instruction_id, sequence=sequence,
         ))
     rollout.misses = max((stats.deadline_misses for _, stats in times.values()), default=0)
     rollout.answers = _answers(bag, decoding, f"{live.node}/language_tokens")

@@ -87,8 +87,8 @@ def play(bag: Bag, target: str, out: Path, *, rate: float, start: float, clock: 
         executor.add_node(recorder)
         spinner = Spinner(executor)
         try:
-            outputs = [name for name in bag.topics if name.startswith(f"{target}/") or name in ("/diagnostics", "/rosout")]
-            player = Player(teller, bag, exclude=outputs, rate=rate, start=start, clock=clock)
+            its_own = [n for n in bag.topics if n.startswith(f"{target}/") or n in ("/diagnostics", "/rosout")]
+            player = Player(teller, bag, exclude=its_own, rate=rate, start=start, clock=clock)
             lifecycle = LifecycleClient(recorder, target)
             _bring_up(lifecycle, recorder, player, bag.start_ns + round(start * 1e9), stop)
             if not stop.is_set():
@@ -107,7 +107,8 @@ def play(bag: Bag, target: str, out: Path, *, rate: float, start: float, clock: 
         return recorder.count
 
 
-def _bring_up(lifecycle: LifecycleClient, recorder: Recorder, player: Player, first_ns: int, stop: threading.Event) -> None:
+def _bring_up(lifecycle: LifecycleClient, recorder: Recorder, player: Player, first_ns: int, stop: threading.Event
+              ) -> None:
     """Activate the node when its clock, which is ours, shows the recording's first moment."""
     if lifecycle.state(timeout=30.0) == "unconfigured" and not lifecycle.change("configure"):
         raise LiveError("the node cannot be configured; its log says why")
@@ -129,12 +130,13 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv if arguments is None else ["oxygen-replay-live", *arguments]
     parser = argparse.ArgumentParser(
         prog="oxygen-replay-live", description="Play a recording with its own time (/clock) to a node that runs with "
-        "use_sim_time, record what it says, and evaluate that beside offline replay. Configures and activates the node. "
-        "What is not listed here goes to oxygen-replay.",
+        "use_sim_time, record what it says, and evaluate that beside offline replay. Configures and activates the "
+        "node. What is not listed here goes to oxygen-replay.",
     )
     parser.add_argument("bag", help="recording, as for oxygen-replay")
     parser.add_argument("--node", default="/oxygen", help="full name of the node (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("out/replay_live"), help="folder to write to (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("out/replay_live"),
+                        help="folder to write to (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=1.0, help="times real time (default: %(default)s)")
     parser.add_argument("--start", type=float, default=0.0, metavar="S", help="seconds to leave out (default: 0)")
     parser.add_argument("--clock", type=float, default=100.0, metavar="HZ", help="of /clock (default: %(default)s)")

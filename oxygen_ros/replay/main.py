@@ -34,7 +34,7 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 where every bag was evaluated and no gate failed; 1 where not; 130 after Ctrl-C, with a report of what there is."""
+    """0 where every bag was evaluated and no gate failed; 1 where not; 130 after Ctrl-C, with a report all the same."""
     options = _parser().parse_args(arguments)
     stop = _Stop()
     try:
@@ -52,26 +52,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="oxygen-replay", description=(
-        "Evaluate a policy on recordings: for each control tick it gets the messages that a node would have had then, and its "
-        "actions are compared with the recorded commands. Reads rosbag2 in MCAP and SQLite, split, packed, with or without "
-        "metadata, and ROS 1 bags. Writes report.html, report.json and one annotated MCAP for each bag to --out. Exit code 0 "
-        "only if every bag was evaluated and no gate failed."))
+        "Evaluate a policy on recordings: for each control tick it gets the messages that a node would have had then, "
+        "and its actions are compared with the recorded commands. Reads rosbag2 in MCAP and SQLite, split, packed, "
+        "with or without metadata, and ROS 1 bags. Writes report.html, report.json and one annotated MCAP for each bag "
+        "to --out. Exit code 0 only if every bag was evaluated and no gate failed."))
     parser.add_argument("bags", nargs="+", metavar="BAG", help="recording: a file, or the folder that rosbag2 made")
     parser.add_argument("--config", type=Path, default=resolve("package://oxygen_ros/config/aloha.yaml"),
                         help="parameter file of the robot, as for the node (default: the package's aloha.yaml)")
-    parser.add_argument("--out", type=Path, default=Path("out/replay"), help="folder to write to (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("out/replay"),
+                        help="folder to write to (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write report.json here too")
     parser.add_argument("--no-mcap", action="store_true", help="write no annotated recordings")
     parser.add_argument("--verbose", action="store_true", help="say how policy and robot were made to fit")
 
     what = parser.add_argument_group("which part of the bags")
-    what.add_argument("--start", type=_seconds, default=0.0, metavar="S", help="seconds from the beginning (default: 0)")
+    what.add_argument("--start", type=_seconds, default=0.0, metavar="S",
+                      help="seconds from the beginning (default: 0)")
     what.add_argument("--seconds", type=_seconds, default=math.inf, metavar="S", help="how many (default: to the end)")
     what.add_argument("--instruction", default="", metavar="TEXT", help="task, in place of what was recorded")
 
     names = parser.add_argument_group("what topics are called in the bags")
     names.add_argument("--commands", default="joint_commands", metavar="TOPIC",
-                       help="recorded commands: JointState, JointTrajectory or Float64MultiArray; none does without (default: %(default)s)")
+                       help="recorded commands: JointState, JointTrajectory or Float64MultiArray; none does without "
+                       "(default: %(default)s)")
     names.add_argument("--instruction-topic", default="instruction", metavar="TOPIC",
                        help="oxygen_ros/Instruction or std_msgs/String (default: %(default)s)")
     names.add_argument("--text", default="", metavar="TOPIC", help="recorded words to compare with: std_msgs/String or "
@@ -92,7 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     many = parser.add_argument_group("many bags")
     many.add_argument("--jobs", type=_count, default=1, metavar="N", help="processes on this machine (default: 1)")
     many.add_argument("--ray", metavar="ADDRESS", help="a Ray cluster, or `local`; needs the package ray")
-    many.add_argument("--resume", action="store_true", help="keep what --out has of the same bags, unchanged, and go on")
+    many.add_argument("--resume", action="store_true",
+                      help="keep what --out has of the same bags, unchanged, and go on")
     return parser
 
 
@@ -138,8 +142,8 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
     print(_table(evaluated, total))
     for result in evaluated:
         if found := result.get("difference"):
-            print(f"{Path(result['bag']).name}: actions differ by at most {_number(found['max'])} over {found['frames']} frames, "
-                  f"{found['frames_in_one_only']} were made by one of the two only; "
+            print(f"{Path(result['bag']).name}: actions differ by at most {_number(found['max'])} over "
+                  f"{found['frames']} frames, {found['frames_in_one_only']} were made by one of the two only; "
                   f"{len(found['texts']['different'])} texts differ")
     for line in _warnings(report, sides):
         print(line)
@@ -151,8 +155,8 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
     return 0 if len(evaluated) == len(bags) and (gate is None or gate["passed"]) else 1
 
 
-def _pieces(todo: Sequence[tuple[str, str]], order: Order, sides: Sequence[Side], options: argparse.Namespace, stop: _Stop,
-            meter: _Meter) -> Iterator[Piece]:
+def _pieces(todo: Sequence[tuple[str, str]], order: Order, sides: Sequence[Side], options: argparse.Namespace,
+            stop: _Stop, meter: _Meter) -> Iterator[Piece]:
     if not todo:
         return iter(())
     if options.ray:
@@ -179,7 +183,7 @@ def _order(options: argparse.Namespace) -> Order:
     if options.expect_equal is not None and not any(others):
         raise SettingsError(["--expect-equal needs a second side: --against YAML, --against-mode MODE or --live FILE"])
     if options.live and (all(others) or len(options.bags) > 1):
-        raise SettingsError(["--live is the second side of one bag: give one, and neither --against nor --against-mode"])
+        raise SettingsError(["--live is the second side of one bag: give one, and no --against or --against-mode"])
     commands = options.commands if options.commands else NOTHING
     return Order(
         from_yaml(options.config), options.mode,
@@ -247,8 +251,10 @@ def _described(side: Side, options: argparse.Namespace, number: int) -> dict[str
 
 
 def _about(report: dict[str, Any], sides: Sequence[Side]) -> dict[str, Any]:
-    rows = {name: f"{d['policy']} ({d['layout']}), robot {d['robot']}, engine {d['mode']}, {d['dtype']} on {d['device']}, "
-            f"{d['control_rate']:g} Hz, seed {d['seed']}, {d['config']}" for name, d in report["sides"].items()}
+    rows = {
+        name: f"{d['policy']} ({d['layout']}), robot {d['robot']}, engine {d['mode']}, {d['dtype']} on {d['device']}, "
+        f"{d['control_rate']:g} Hz, seed {d['seed']}, {d['config']}" for name, d in report["sides"].items()
+    }
     part = report["part"]
     if part["start"] or part["seconds"]:
         rows["part"] = f"from {part['start']:g} s" + (f", {part['seconds']:g} s" if part["seconds"] else "")
@@ -264,7 +270,8 @@ def _warnings(report: dict[str, Any], sides: Sequence[Side]) -> list[str]:
         lines.append("This report is partial: it was stopped" + (f", {left} bags were not reached." if left else "."))
     random = [side.name for side in sides if not side.policy.trained]
     if random:
-        lines.append(f"The weights of {' and '.join(random)} are random: data flow and timing are real, actions and words mean nothing.")
+        lines.append(f"The weights of {' and '.join(random)} are random: data flow and timing are real, actions and "
+                     "words mean nothing.")
     return lines
 
 
@@ -286,7 +293,9 @@ def _table(results: Sequence[dict[str, Any]], total: dict[str, Any] | None) -> s
     if total and len(results) > 1:
         rows += [_row("all", side, found, found["chunk_boundary_jump"]) for side, found in total["sides"].items()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    return "\n".join("  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))) for row in rows)
+    return "\n".join(
+        "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))) for row in rows
+    )
 
 
 def _row(name: str, side: str, found: dict[str, Any], jump: dict[str, Any]) -> tuple[str, ...]:
@@ -294,9 +303,12 @@ def _row(name: str, side: str, found: dict[str, Any], jump: dict[str, Any]) -> t
     latency = (timing["first_chunk_latency_s"] or {}).get("p50")
     maes = [(accuracy.get(kind) or {}).get("mae") for kind in ("policy", "hold_position", "mean_action")]
     normal = (accuracy.get("policy") or {}).get("normalised_mae")
-    return (name, side, f"{timing['chunks']}/{timing['ticks']}", *map(_number, maes), "-" if normal is None else f"{normal:.1%}",
-            _number(jump["mean"]), "-" if latency is None else f"{latency * 1e3:.0f}",
-            f"{timing['stale_input_rate']:.1%}", f"{timing['deadline_miss_rate']:.1%}")
+    return (
+        name, side, f"{timing['chunks']}/{timing['ticks']}", *map(_number, maes),
+        "-" if normal is None else f"{normal:.1%}", _number(jump["mean"]),
+        "-" if latency is None else f"{latency * 1e3:.0f}", f"{timing['stale_input_rate']:.1%}",
+        f"{timing['deadline_miss_rate']:.1%}",
+    )
 
 
 def _number(value: float | None) -> str:
@@ -327,7 +339,7 @@ class _Meter:
         if error:
             print(f"oxygen-replay: {error}", file=sys.stderr, flush=True)
         elif not sys.stderr.isatty():
-            print(f"{self._done} of {self._bags} bags, {time.monotonic() - self._began:.1f} s", file=sys.stderr, flush=True)
+            _say(f"{self._done} of {self._bags} bags, {time.monotonic() - self._began:.1f} s")
 
     def close(self) -> None:
         if sys.stderr.isatty():

@@ -72,7 +72,8 @@ def _names(order: Order) -> tuple[str, str]:
     return ("a", "b") if order.against is not None or order.against_mode else (order.mode, "")
 
 
-def one(bag: str, key: str, sides: Sequence[Side], order: Order, folder: Path, goes_on: Callable[[float], bool]) -> Piece:
+def one(bag: str, key: str, sides: Sequence[Side], order: Order, folder: Path, goes_on: Callable[[float], bool]
+        ) -> Piece:
     """Evaluate one bag; its recording goes to folder/key.mcap. Nothing that is wrong with a bag is raised."""
     try:
         done = evaluate(bag, sides, order.names, order.part, goes_on, order.live)
@@ -145,7 +146,8 @@ def _work(bag: str, key: str, folder: Path) -> Piece:
 # A cluster
 
 
-def on_cluster(bags: Sequence[tuple[str, str]], order: Order, address: str, goes_on: Callable[[], bool]) -> Iterator[Piece]:
+def on_cluster(bags: Sequence[tuple[str, str]], order: Order, address: str, goes_on: Callable[[], bool]
+               ) -> Iterator[Piece]:
     """Paths are as the cluster's machines see them. Raises NoCluster."""
     try:
         import ray

@@ -10,6 +10,9 @@ import numpy as np
 from .measures import percentiles, plain
 
 
+_RATES = ("skipped_frame_rate", "stale_input_rate", "failed_frame_rate", "deadline_miss_rate")
+
+
 def overall(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Of bags that were evaluated; None of none. By side, and the difference where there are two."""
     names = list(dict.fromkeys(name for result in results for name in result["sides"]))
@@ -46,12 +49,13 @@ def _side(sides: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "accuracy": {kind: _accuracy([accuracy[kind] for accuracy in known]) for kind in kinds} or None,
         "chunk_boundary_jump": {
-            "count": sum(j["count"] for j in jumps), "mean": _weighted([j["mean"] for j in jumps], [j["count"] for j in jumps]),
+            "count": sum(j["count"] for j in jumps),
+            "mean": _weighted([j["mean"] for j in jumps], [j["count"] for j in jumps]),
             "max": max((j["max"] for j in jumps), default=None),
         },
         "timing": {
             "ticks": ticks, "chunks": sum(t["chunks"] for t in timing),
-            **{key: rate(key) for key in ("skipped_frame_rate", "stale_input_rate", "failed_frame_rate", "deadline_miss_rate")},
+            **{key: rate(key) for key in _RATES},
             "first_chunk_latency_s": percentiles([f["first_chunk_latency"] for f in frames
                                                   if f["first_chunk_latency"] is not None]),
         },
@@ -66,9 +70,10 @@ def _accuracy(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for where in ("per_dimension", "per_step"):
         width = max(len(p[where]["mae"]) for p in parts)
-        same = [p for p in parts if len(p[where]["mae"]) == width]  # a policy has one size; other configs are other runs
+        same = [p for p in parts if len(p[where]["mae"]) == width]  # one policy has one size
         count = np.sum([p[where]["count"] for p in same], 0)
-        found[where] = {"mae": _each(same, where, "mae"), "rmse": np.sqrt(_each(same, where, "rmse", 2)), "count": count}
+        rmse = np.sqrt(_each(same, where, "rmse", 2))
+        found[where] = {"mae": _each(same, where, "mae"), "rmse": rmse, "count": count}
         if where == "per_dimension":
             found[where]["normalised_mae"] = _each(same, where, "normalised_mae")
     count = [p["count"] for p in parts]

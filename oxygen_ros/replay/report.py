@@ -22,6 +22,13 @@ from .rollout import Moment, Rollout
 _WORST = 4
 _PICTURE = 300  # px
 _SIDE_COLOURS = ("first", "second")
+_MOST_ANSWERS = 20
+_MEANINGS = (
+    "MAE: mean absolute difference to the recorded commands, in the robot's units. hold: of staying where the robot "
+    "is; mean: of the recording's own mean action. A policy that is not better than these is of no use. jump: between "
+    "two chunks, where one takes over. stale: ticks without a chunk because an input was missing or old. missed: ticks for "
+    "which this machine was too slow."
+)
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2430; --soft: #667085; --paper: #fff; --rule: #e2e6ec; --panel: #f6f8fa;
@@ -44,13 +51,17 @@ td.name { white-space: normal; overflow-wrap: anywhere; min-width: 150px; max-wi
 figure { margin: 0; } figcaption { font-size: 13px; } svg { width: 100%; height: auto; display: block; }
 .tick { fill: var(--soft); font: 11px system-ui, sans-serif; } .inbar { fill: #fff; font: 11px system-ui, sans-serif; }
 .grid { stroke: var(--rule); } .mark { stroke: var(--soft); stroke-width: .8; fill: none; }
-.line { fill: none; stroke-width: 1.5; stroke-linejoin: round; } .recorded { stroke: var(--recorded); stroke-width: 2.2; }
-.first { stroke: var(--first); } .second { stroke: var(--second); stroke-dasharray: 5 3; } .hold { stroke: var(--good); }
-.mean { stroke: var(--soft); stroke-dasharray: 4 3; } .bar { fill: var(--first); } .limit { stroke: var(--bad); stroke-dasharray: 4 3; }
+.line { fill: none; stroke-width: 1.5; stroke-linejoin: round; }
+.recorded { stroke: var(--recorded); stroke-width: 2.2; } .first { stroke: var(--first); }
+.second { stroke: var(--second); stroke-dasharray: 5 3; } .hold { stroke: var(--good); }
+.mean { stroke: var(--soft); stroke-dasharray: 4 3; } .bar { fill: var(--first); }
+.limit { stroke: var(--bad); stroke-dasharray: 4 3; }
 rect.chunk { fill: var(--first); } rect.waiting { fill: var(--bad); } rect.failed { fill: var(--ink); }
 rect.task { fill: var(--good); } rect.answer { fill: var(--second); }
 .key i { display: inline-block; width: 18px; height: 3px; vertical-align: middle; margin: 0 4px 0 12px; }
-.pictures { display: flex; gap: 8px; flex-wrap: wrap; } .pictures img { width: 300px; max-width: 100%; border-radius: 4px; display: block; }
+.pictures { display: flex; gap: 8px; flex-wrap: wrap; }
+.pictures img { width: 300px; max-width: 100%; border-radius: 4px; display: block; } td.words { white-space: normal; }
+td.words, th.words { text-align: left; }
 .moment { background: var(--panel); border-radius: 6px; padding: 10px 14px; margin: 10px 0; }
 ul { margin: 4px 0; padding-left: 20px; }
 """
@@ -60,13 +71,13 @@ def page(about: Mapping[str, Any], total: Mapping[str, Any] | None, results: Seq
          sections: Sequence[str]) -> str:
     """about: rows of the head. total: of `overall`. sections: those of `bag_section`, in their order."""
     failed = [result for result in results if "error" in result]
-    rows = "".join(f"<tr><td>{escape(str(k))}</td><td style='text-align:left;white-space:normal'>{escape(str(v))}</td></tr>"
-                   for k, v in about["rows"].items())
+    rows = "".join(f"<tr><td>{escape(str(name))}</td><td class='words'>{escape(str(value))}</td></tr>"
+                   for name, value in about["rows"].items())
     parts = [f"<h1>Replay evaluation</h1><p class='soft'>oxygen_ros, {escape(about['time'])}</p>"]
     parts += [f"<p class='warn'>{escape(line)}</p>" for line in about["warnings"]]
     parts.append(f"<table>{rows}</table>")
     if failed:
-        parts.append("<h3>Not evaluated</h3><ul>" + "".join(f"<li class='warn'>{escape(r['error'])}</li>" for r in failed) + "</ul>")
+        parts.append("<h3>Not evaluated</h3>" + _list([result["error"] for result in failed], "warn"))
     if total:
         parts.append(_summary(total, results))
     return ("<!DOCTYPE html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
@@ -76,63 +87,60 @@ def page(about: Mapping[str, Any], total: Mapping[str, Any] | None, results: Seq
 
 
 def _summary(total: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
-    head = ("<tr><th>bag</th><th>side</th><th>chunks</th><th>MAE</th><th>hold</th><th>mean</th><th>MAE / range</th>"
-            "<th>jump mean</th><th>first chunk p50</th><th>p99</th><th>stale</th><th>missed</th><th>tokens/s</th></tr>")
+    head = ("bag", "side", "chunks", "MAE", "hold", "mean", "MAE / range", "jump mean", "first chunk p50", "p99",
+            "stale", "missed", "tokens/s")
     rows = []
     for result in results:
         for side, found in result.get("sides", {}).items():
             rows.append(_summary_row(PurePath(result["bag"]).name, side, found, found["motion"]["chunk_boundary_jump"]))
     for side, found in total["sides"].items():
         rows.append(_summary_row(f"all {total['bags']}", side, found, found["chunk_boundary_jump"]))
-    note = ("<p class='soft'>MAE: mean absolute difference to the recorded commands, in the robot's units. hold: of staying "
-            "where the robot is; mean: of the recording's own mean action. A policy that is not better than these is of no "
-            "use. jump: between two chunks where one takes over. stale: ticks without a chunk because an input was missing or "
-            "old. missed: ticks for which this machine was too slow.</p>")
-    return (f"<h3>Summary</h3><div class='scroll'><table>{head}{''.join(rows)}</table></div>{note}"
-            + _difference(total.get("difference")))
+    return f"<h3>Summary</h3>{_table(head, rows)}<p class='soft'>{_MEANINGS}</p>{_difference(total.get('difference'))}"
 
 
-def _summary_row(name: str, side: str, found: Mapping[str, Any], jump: Mapping[str, Any]) -> str:
+def _summary_row(name: str, side: str, found: Mapping[str, Any], jump: Mapping[str, Any]) -> list[str]:
     accuracy, timing = found["accuracy"] or {}, found["timing"]
     latency = timing["first_chunk_latency_s"] or {}
-    cells = [f"{timing['chunks']}/{timing['ticks']}", *(_n((accuracy.get(k) or {}).get("mae")) for k in ("policy", "hold_position", "mean_action")),
-             _percent((accuracy.get("policy") or {}).get("normalised_mae")), _n(jump["mean"]), _ms(latency.get("p50")), _ms(latency.get("p99")),
-             _percent(timing["stale_input_rate"]), _percent(timing["deadline_miss_rate"]), _n(found["language"]["tokens_per_s"])]
-    return f"<tr><td class='name'>{escape(name)}</td><td>{escape(side)}</td>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
+    errors = [(accuracy.get(kind) or {}).get("mae") for kind in ("policy", "hold_position", "mean_action")]
+    return [
+        name, side, f"{timing['chunks']}/{timing['ticks']}", *map(_n, errors),
+        _percent((accuracy.get("policy") or {}).get("normalised_mae")), _n(jump["mean"]), _ms(latency.get("p50")),
+        _ms(latency.get("p99")), _percent(timing["stale_input_rate"]), _percent(timing["deadline_miss_rate"]),
+        _n(found["language"]["tokens_per_s"]),
+    ]
 
 
 def _difference(found: Mapping[str, Any] | None) -> str:
     if not found:
         return ""
     texts = found["different_texts"] if "different_texts" in found else len(found["texts"]["different"])
-    return (f"<p><b>Second side less first</b>, over {found['frames']} frames: actions differ by at most {_n(found['max'])}, "
-            f"{_n(found['mean'])} on average; {texts} texts differ."
-            + (f" {found['frames_in_one_only']} frames were made by one of the two only." if found.get("frames_in_one_only") else "")
-            + "</p>")
+    alone = found.get("frames_in_one_only")
+    return (f"<p><b>Second side less first</b>, over {found['frames']} frames: actions differ by at most "
+            f"{_n(found['max'])}, {_n(found['mean'])} on average; {texts} texts differ."
+            + (f" {alone} frames were made by one of the two only." if alone else "") + "</p>")
 
 
 def bag_section(done: Evaluation, key: str) -> str:
     """Everything about one bag, as a piece of HTML."""
     result, robot = done.result, done.sides[0].policy.robot
+    count = sum(topic["count"] for topic in result["topics"].values())
+    unused = f"; not used: {escape(', '.join(result['not_used']))}" if result["not_used"] else ""
     parts = [f"<h2 id='{escape(key)}'>{escape(result['bag'])}</h2>",
-             f"<p class='soft'>{result['duration_s']:.1f} s, {sum(t['count'] for t in result['topics'].values())} messages"
-             + (f"; not used: {escape(', '.join(result['not_used']))}" if result["not_used"] else "") + "</p>"]
+             f"<p class='soft'>{result['duration_s']:.1f} s, {count} messages{unused}</p>"]
     if result["partial"]:
         parts.append("<p class='warn'>Partial: stopped before the end of the bag.</p>")
     notes = result["notes"] + [note for side in result["sides"].values() for note in side["notes"]]
     if notes:
-        parts.append("<ul>" + "".join(f"<li>{escape(n)}</li>" for n in dict.fromkeys(notes)) + "</ul>")
+        parts.append(_list(list(dict.fromkeys(notes))))
     parts.append(_difference(result.get("difference")))
-    parts.append(_key(done) + "<div class='grid2'>" + "".join(_joint(done, d) for d in range(robot.action_dim)) + "</div>")
+    parts.append(_key(done) + _grid([_joint(done, dim) for dim in range(robot.action_dim)]))
     parts.append("<h3>Error by dimension and by step of the chunk</h3>" + _errors(done))
-    parts.append("<h3>Time to the first chunk</h3><div class='grid2'>" + "".join(
-        f"<figure><figcaption>{escape(side.name)}</figcaption>" + svg.histogram(
-            [f["first_chunk_latency"] * 1e3 for f in result["sides"][side.name]["frames"] if f["first_chunk_latency"] is not None],
-            about=f"time to the first chunk of {side.name}", across="ms", mark=rollout.period_ns / 1e6) + "</figure>"
-        for side, rollout in zip(done.sides, done.rollouts)) + "</div><p class='soft'>The dashed line is the control period.</p>")
+    parts.append("<h3>Time to the first chunk</h3>" + _grid([
+        _figure(side.name, _latency(result["sides"][side.name]["frames"], side.name, rollout))
+        for side, rollout in zip(done.sides, done.rollouts)
+    ]) + "<p class='soft'>The dashed line is the control period.</p>")
     parts.append("<h3>Frames and words</h3>" + "".join(
-        f"<figure><figcaption>{escape(side.name)}</figcaption>{_timeline(rollout)}</figure>"
-        for side, rollout in zip(done.sides, done.rollouts)))
+        _figure(side.name, _timeline(rollout)) for side, rollout in zip(done.sides, done.rollouts)))
     parts.append(_answers(done))
     parts.append(_worst(done))
     return "".join(parts)
@@ -163,48 +171,58 @@ def _joint(done: Evaluation, dim: int) -> str:
         t = (done.commands.times_ns[there] - start_ns) / 1e9
         drawn.insert(0, svg.Line("recorded", "recorded", t, done.commands.values[there, dim]))
     name = robot.actions[dim]
-    return f"<figure><figcaption>{escape(name)}</figcaption>{svg.lines(drawn, about=name, across='s', marks=marks)}</figure>"
+    return _figure(name, svg.lines(drawn, about=name, across="s", marks=marks))
+
+
+def _latency(frames: Sequence[Mapping[str, Any]], side: str, rollout: Rollout) -> str:
+    spent = [f["first_chunk_latency"] * 1e3 for f in frames if f["first_chunk_latency"] is not None]
+    return svg.histogram(spent, about=f"time to the first chunk of {side}", across="ms", mark=rollout.period_ns / 1e6)
 
 
 def _errors(done: Evaluation) -> str:
     tables, plots = [], []
     for name, side in done.result["sides"].items():
         if not side["accuracy"]:
-            tables.append(f"<p class='soft'>{escape(name)}: not compared, there are no recorded commands to compare with</p>")
+            tables.append(f"<p class='soft'>{escape(name)}: there are no recorded commands to compare with</p>")
             continue
         kinds = side["accuracy"]
-        rows = "".join(
-            f"<tr><td>{escape(action)}</td>" + "".join(f"<td>{_n(kinds['policy']['per_dimension'][m][d])}</td>" for m in ("mae", "rmse"))
-            + f"<td>{_percent(kinds['policy']['per_dimension']['normalised_mae'][d])}</td>"
-            + "".join(f"<td>{_n(kinds[k]['per_dimension']['mae'][d])}</td>" for k in ("hold_position", "mean_action")) + "</tr>"
-            for d, action in enumerate(done.result["actions"][: len(kinds["policy"]["per_dimension"]["mae"])]))
-        tables.append(f"<div class='scroll'><table><caption>{escape(name)}</caption><tr><th>action</th><th>MAE</th><th>RMSE</th>"
-                      f"<th>MAE / range</th><th>hold MAE</th><th>mean MAE</th></tr>{rows}</table></div>")
-        steps = [svg.Line(k, css, np.arange(len(kinds[k]["per_step"]["mae"])) * done.result["step_dt"],
-                          np.array(kinds[k]["per_step"]["mae"], float))
-                 for k, css in (("policy", "first"), ("hold_position", "hold"), ("mean_action", "mean"))]
-        plots.append(f"<figure><figcaption>{escape(name)}: MAE over the chunk; blue the policy, green hold, dashed mean action</figcaption>"
-                     + svg.lines(steps, about=f"error by step of {name}", across="s", from_zero=True) + "</figure>")
-    return "<div class='grid2'>" + "".join(plots) + "</div>" + "".join(tables)
+        policy, hold, mean = (kinds[kind]["per_dimension"] for kind in ("policy", "hold_position", "mean_action"))
+        rows = [[action, _n(policy["mae"][d]), _n(policy["rmse"][d]), _percent(policy["normalised_mae"][d]),
+                 _n(hold["mae"][d]), _n(mean["mae"][d])] for d, action in enumerate(done.result["actions"])]
+        head = ("action", "MAE", "RMSE", "MAE / range", "hold MAE", "mean MAE")
+        tables.append(f"<p class='soft'>{escape(name)}</p>" + _table(head, rows))
+        drawn = []
+        for kind, css in (("policy", "first"), ("hold_position", "hold"), ("mean_action", "mean")):
+            errors = np.array(kinds[kind]["per_step"]["mae"], float)
+            drawn.append(svg.Line(kind, css, np.arange(len(errors)) * done.result["step_dt"], errors))
+        plots.append(_figure(f"{name}: MAE over the chunk; blue the policy, green hold, dashed mean action", svg.lines(
+            drawn, about=f"error by step of {name}", across="s", from_zero=True)))
+    return _grid(plots) + "".join(tables)
 
 
 def _timeline(rollout: Rollout) -> str:
-    period, start_ns = rollout.period_ns / 1e9, rollout.start_ns
+    period, last_ns = rollout.period_ns / 1e9, rollout.moments[-1].tick_ns
+
+    def seconds(ns: int) -> float:
+        return max((ns - rollout.start_ns) / 1e9, 0.0)
+
     frames = []
     for moment in rollout.moments:
-        t = (moment.tick_ns - start_ns) / 1e9
+        t = seconds(moment.tick_ns)
         kind = "chunk" if moment.actions is not None else "waiting" if moment.stats else "failed"
-        used = "; ".join(f"{topic} {(moment.tick_ns - stamp) / 1e6:.0f} ms old" for topic, stamp in moment.used.items())
-        frames.append(svg.Bar(t, t + period * 0.85, kind, about=f"{t:.2f} s: " + (used or "no chunk: " + "; ".join(moment.reasons))))
-    end = max((rollout.moments[-1].tick_ns - start_ns) / 1e9 + period,
-              *(max((a.last_ns - start_ns) / 1e9, 0.0) for a in rollout.answers), 0.0)
+        about = [f"{topic} {(moment.tick_ns - stamp) / 1e6:.0f} ms old" for topic, stamp in moment.used.items()]
+        about += [f"no chunk: {reason}" for reason in moment.reasons]
+        frames.append(svg.Bar(t, t + period * 0.85, kind, about=f"{t:.2f} s: {'; '.join(about)}"))
     told = sorted(rollout.instructions.values(), key=lambda item: item[1])
-    until = [ns for _, ns in told[1:]] + [rollout.moments[-1].tick_ns]
-    tasks = [svg.Bar((ns - start_ns) / 1e9, max((to - start_ns) / 1e9, 0.0), "task", text) for (text, ns), to in zip(told, until)]
+    until = [ns for _, ns in told[1:]] + [last_ns]
+    tasks = [svg.Bar(seconds(ns), seconds(to), "task", text) for (text, ns), to in zip(told, until)]
     rows: list[tuple[str, list[svg.Bar]]] = [("frames", frames), ("task", tasks)]
-    rows += [(f"{a.task} {a.request_id}", [svg.Bar((a.asked_ns - start_ns) / 1e9, (max(a.last_ns, a.asked_ns) - start_ns) / 1e9,
-                                                  "answer", _flat(a.text) or a.detail)]) for a in rollout.answers[:20]]
-    return svg.timeline(rows, about="frames and words over time", across="s", end=max(end, period))
+    for answer in rollout.answers[:_MOST_ANSWERS]:
+        ended = max(answer.last_ns, answer.asked_ns)
+        words = svg.Bar(seconds(answer.asked_ns), seconds(ended), "answer", _flat(answer.text) or answer.detail)
+        rows.append((f"{answer.task} {answer.request_id}", [words]))
+    end = max(seconds(last_ns) + period, *(bar.end for _, bars in rows for bar in bars))
+    return svg.timeline(rows, about="frames and words over time", across="s", end=end)
 
 
 def _flat(text: str) -> str:
@@ -214,15 +232,13 @@ def _flat(text: str) -> str:
 def _answers(done: Evaluation) -> str:
     rows = []
     for side, rollout in zip(done.sides, done.rollouts):
-        for a in rollout.answers:
-            first = f"{(a.first_ns - a.asked_ns) / 1e6:.0f} ms" if a.first_ns else "-"
-            rows.append(f"<tr><td>{escape(side.name)}</td><td>{a.task} {a.request_id}</td><td>{(a.asked_ns - rollout.start_ns) / 1e9:.2f} s</td>"
-                        f"<td>{first}</td><td>{a.tokens}</td><td>{a.finish_reason}</td>"
-                        f"<td style='text-align:left;white-space:normal'>{escape(_flat(a.text) or a.detail)}</td></tr>")
-    if not rows:
-        return ""
-    return ("<div class='scroll'><table><tr><th>side</th><th>request</th><th>asked</th><th>first token</th><th>tokens</th><th>end</th>"
-            f"<th style='text-align:left'>text</th></tr>{''.join(rows)}</table></div>")
+        for answer in rollout.answers[:_MOST_ANSWERS]:
+            asked = f"{(answer.asked_ns - rollout.start_ns) / 1e9:.2f} s"
+            first = f"{(answer.first_ns - answer.asked_ns) / 1e6:.0f} ms" if answer.first_ns else "-"
+            rows.append([side.name, f"{answer.task} {answer.request_id}", asked, first, str(answer.tokens),
+                         answer.finish_reason, _flat(answer.text) or answer.detail])
+    head = ("side", "request", "asked", "first token", "tokens", "end", "text")
+    return _table(head, rows, words=True) if rows else ""
 
 
 def _worst(done: Evaluation) -> str:
@@ -240,9 +256,9 @@ def _worst(done: Evaluation) -> str:
     for index in apart:
         moment, frame = rollout.moments[index], side["frames"][index]
         images = "".join(
-            f"<figure><img alt='{escape(name)}' src='data:image/jpeg;base64,{data}'><figcaption class='soft'>{escape(name)}, stamp "
-            f"{moment.used[done.sources[0].cameras[name].topic]}</figcaption></figure>"
-            for name in done.sources[0].cameras if (data := pictures.get((done.sources[0].cameras[name].topic, moment.tick_ns))))
+            _figure(f"{name}, stamp {moment.used[source.topic]}",
+                    f"<img alt='{escape(name)}' src='data:image/jpeg;base64,{pictures[source.topic, moment.tick_ns]}'>")
+            for name, source in done.sources[0].cameras.items() if (source.topic, moment.tick_ns) in pictures)
         parts.append(f"<div class='moment'><b>{frame['t']:.2f} s</b>, frame {moment.sequence}: MAE / range "
                      f"{_percent(frame['normalised_mae'])}<div class='pictures'>{images}</div></div>")
     return f"<h3>Worst moments</h3>{''.join(parts)}" if parts else ""
@@ -268,6 +284,31 @@ def _pictures(done: Evaluation, moments: Sequence[Moment]) -> dict[tuple[str, in
         if len(found) == sum(map(len, wanted.values())):
             break
     return found
+
+
+def _figure(caption: str, inner: str) -> str:
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{inner}</figure>"
+
+
+def _grid(figures: Sequence[str]) -> str:
+    return f"<div class='grid2'>{''.join(figures)}</div>"
+
+
+def _list(lines: Sequence[str], kind: str = "") -> str:
+    return "<ul>" + "".join(f"<li class='{kind}'>{escape(line)}</li>" for line in lines) + "</ul>"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], words: bool = False) -> str:
+    """words: the last column is text."""
+    kinds = ["name"] + [""] * (len(head) - 1)
+    if words:
+        kinds[-1] = "words"
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "".join(f"<{tag} class='{kind}'>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells))
+
+    lines = [row(head, "th"), *(row(cells, "td") for cells in rows)]
+    return f"<div class='scroll'><table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table></div>"
 
 
 def _jpeg(pixels: np.ndarray) -> str:

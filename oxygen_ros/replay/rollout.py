@@ -84,8 +84,8 @@ class Answer:
 class Rollout:
     """instructions: id -> (text, when it was obeyed first). notes: line -> how often. received: topic -> messages.
 
-    holds: chunks that end a motion when the robot is told to stop. misses: ticks that would have found the frame before still being computed, on this machine. seconds: of computing.
-    partial: stopped before the end.
+    holds: chunks that end a motion when the robot is told to stop. misses: ticks that would have found the frame before
+    still being computed, on this machine. seconds: of computing. partial: stopped before the end.
     """
 
     start_ns: int
@@ -252,7 +252,7 @@ class Player:
         return self._rollout
 
     def _prepare(self, bag: Bag, part: Part, start_ns: int) -> None:
-        """The task that a node which is activated at the start would have had. Raises BagError if there never is one."""
+        """The task that a node would have, if it is activated at the start. Raises BagError if there never is one."""
         later = False
         if self._sources.instruction:
             for message in bag.messages([self._sources.instruction.topic]):

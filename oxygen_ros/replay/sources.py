@@ -66,7 +66,8 @@ def find(bag: Bag, settings: Settings, names: Names, decoding: Decoding) -> Feed
     """Raises BagError that names each topic that is missing, empty, or of a type that cannot be used."""
     problems: list[str] = []
 
-    def source(name: str, types: tuple[str, ...], make: Callable[[Callable, str], Callable], needed: str) -> Feed | None:
+    def source(name: str, types: tuple[str, ...], make: Callable[[Callable, str], Callable], needed: str
+               ) -> Feed | None:
         topic = bag.topics.get(names.resolve(name))
         if topic is None or not bag.counts.get(topic.name):
             if needed:

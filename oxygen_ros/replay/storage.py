@@ -26,8 +26,8 @@ class BagError(Exception):
 @dataclass(frozen=True)
 class Topic:
     """offered_qos: what its publisher offered, as rosbag2 writes it (YAML), or nothing. definition: of its type, in the
-    language `schema` (ros2msg, ros2idl), or nothing. type_hash: of the definition (RIHS01), or nothing. encoding: of its
-    messages; only cdr can be read.
+    language `schema` (ros2msg, ros2idl), or nothing. type_hash: of the definition (RIHS01), or nothing. encoding: of
+    its messages; only cdr can be read.
     """
 
     name: str
@@ -145,7 +145,8 @@ def _sqlite_content(path: Path) -> Content:
             definitions = {row[0]: row[1:] for row in bag.execute(
                 "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions")}
         wanted = ("id", "name", "type", "serialization_format", "offered_qos_profiles", "type_description_hash")
-        rows = bag.execute("SELECT " + ", ".join(c if c in columns else "''" for c in wanted) + " FROM topics").fetchall()
+        there = ", ".join(name if name in columns else "''" for name in wanted)
+        rows = bag.execute(f"SELECT {there} FROM topics").fetchall()
         counts = dict(bag.execute("SELECT topic_id, count(*) FROM messages GROUP BY topic_id"))
         start, end = bag.execute("SELECT min(timestamp), max(timestamp) FROM messages").fetchone()
     pairs = []

@@ -54,16 +54,22 @@ class _Frame:
         for value in _round_values(self.low[1], self.high[1], max(2, self.height // 28)):
             y = self.y(value)
             parts.append(f'<line class="grid" x1="{_LEFT}" x2="{self.width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-                         f'<text class="tick" x="{_LEFT - 5}" y="{y + 3:.1f}" text-anchor="end">{value:g}</text>')
+                         + _tick(_LEFT - 5, y + 3, f"{value:g}", "end"))
         for value in _round_values(self.low[0], self.high[0], max(2, self.width // 90)):
-            parts.append(f'<text class="tick" x="{self.x(value):.1f}" y="{self.height - 6}" text-anchor="middle">'
-                         f"{value:g}</text>")
-        return "".join(parts) + (f'<text class="tick" x="{self.width - _RIGHT}" y="{self.height - 6}" text-anchor="end">'
-                                 f"{escape(across)}</text>")
+            parts.append(_tick(self.x(value), self.height - 6, f"{value:g}"))
+        return "".join(parts) + _tick(self.width - _RIGHT, self.height - 6, across, "end")
 
     def svg(self, inner: str, about: str) -> str:
-        return (f'<svg viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(about)}">'
-                f"<title>{escape(about)}</title>{inner}</svg>")
+        return _svg(self.width, self.height, inner, about)
+
+
+def _svg(width: int, height: int, inner: str, about: str) -> str:
+    about = escape(about)
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{about}"><title>{about}</title>{inner}</svg>'
+
+
+def _tick(x: float, y: float, text: str, anchor: str = "middle") -> str:
+    return f'<text class="tick" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def lines(drawn: Sequence[Line], *, about: str, across: str, marks: Sequence[float] = (), width: int = 480,
@@ -95,15 +101,17 @@ def histogram(values: Sequence[float], *, about: str, across: str, mark: float |
     counts, edges = np.histogram(values, bins=40, range=(low, high if high > low else low + 1e-9))
     frame = _Frame(width, height, (edges[0], 0.0), (edges[-1], float(max(counts)) * 1.05))
     bars = "".join(
-        f'<rect class="bar" x="{frame.x(a):.1f}" y="{frame.y(n):.1f}" width="{max(frame.x(b) - frame.x(a) - 1, 0.5):.1f}" '
-        f'height="{frame.y(0) - frame.y(n):.1f}"><title>{n} frames, {a:.4g} to {b:.4g}</title></rect>'
+        f'<rect class="bar" x="{frame.x(a):.1f}" y="{frame.y(n):.1f}" height="{frame.y(0) - frame.y(n):.1f}" '
+        f'width="{max(frame.x(b) - frame.x(a) - 1, 0.5):.1f}"><title>{n} frames, {a:.4g} to {b:.4g}</title></rect>'
         for n, a, b in zip(counts, edges, edges[1:]) if n)
     if mark is not None:
-        bars += f'<line class="limit" x1="{frame.x(mark):.1f}" x2="{frame.x(mark):.1f}" y1="{_TOP}" y2="{height - _BOTTOM}"/>'
+        x = frame.x(mark)
+        bars += f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{height - _BOTTOM}"/>'
     return frame.svg(frame.axes(across) + bars, about)
 
 
-def timeline(rows: Sequence[tuple[str, Sequence[Bar]]], *, about: str, across: str, end: float, width: int = 980) -> str:
+def timeline(rows: Sequence[tuple[str, Sequence[Bar]]], *, about: str, across: str, end: float, width: int = 980
+             ) -> str:
     """rows: name and its bars, times from 0 to `end`."""
     row_height, left = 24, 92
     height = row_height * len(rows) + 24
@@ -111,20 +119,18 @@ def timeline(rows: Sequence[tuple[str, Sequence[Bar]]], *, about: str, across: s
     inner = []
     for number, (name, bars) in enumerate(rows):
         top = number * row_height + 4
-        inner.append(f'<text class="tick" x="{left - 6}" y="{top + 13}" text-anchor="end">{escape(name)}</text>')
+        inner.append(_tick(left - 6, top + 13, name, "end"))
         for bar in bars:
             x, wide = left + bar.start * scale, max((bar.end - bar.start) * scale, 0.7)
             fits = int(wide / 6.2)
             text = bar.text if len(bar.text) <= fits else bar.text[: max(fits - 1, 0)] + "…" if fits > 3 else ""
-            inner.append(f'<g><title>{escape(bar.about or bar.text)}</title><rect class="{bar.kind}" x="{x:.1f}" y="{top}" '
-                         f'width="{wide:.1f}" height="{row_height - 6}"/>'
-                         + (f'<text class="inbar" x="{x + 3:.1f}" y="{top + 13}">{escape(text)}</text>' if text else "")
-                         + "</g>")
+            written = f'<text class="inbar" x="{x + 3:.1f}" y="{top + 13}">{escape(text)}</text>' if text else ""
+            inner.append(f'<g><title>{escape(bar.about or bar.text)}</title><rect class="{bar.kind}" x="{x:.1f}" '
+                         f'y="{top}" width="{wide:.1f}" height="{row_height - 6}"/>{written}</g>')
     for value in _round_values(0, end, 10):
-        inner.append(f'<text class="tick" x="{left + value * scale:.1f}" y="{height - 6}" text-anchor="middle">{value:g}</text>')
-    inner.append(f'<text class="tick" x="{width - _RIGHT}" y="{height - 6}" text-anchor="end">{escape(across)}</text>')
-    return (f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(about)}"><title>{escape(about)}</title>'
-            f'{"".join(inner)}</svg>')
+        inner.append(_tick(left + value * scale, height - 6, f"{value:g}"))
+    inner.append(_tick(width - _RIGHT, height - 6, across, "end"))
+    return _svg(width, height, "".join(inner), about)
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

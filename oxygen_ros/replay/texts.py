@@ -53,10 +53,11 @@ def language(rollout: Rollout, recorded: Sequence[str] | None) -> dict[str, Any]
 def alike(ours: Sequence[str], theirs: Sequence[str]) -> dict[str, Any]:
     """exact: share of pairs that are the same. edit_distance: mean over pairs, per character of the longer text."""
     pairs = list(zip(ours, theirs))
+    distances = [edit_distance(a, b) / max(len(a), len(b), 1) for a, b in pairs]
     return {
         "ours": len(ours), "theirs": len(theirs), "pairs": len(pairs),
         "exact": sum(a == b for a, b in pairs) / len(pairs) if pairs else None,
-        "edit_distance": sum(edit_distance(a, b) / max(len(a), len(b), 1) for a, b in pairs) / len(pairs) if pairs else None,
+        "edit_distance": sum(distances) / len(pairs) if pairs else None,
     }
 
 

@@ -65,7 +65,8 @@ class Recording:
 
     def _open(self, topic: str, kind: str, schema: str, definition: str, about: dict[str, str]) -> None:
         number = self._writer.register_schema(kind, schema, definition.encode())
-        self._channels[topic] = self._writer.register_channel(topic, "cdr", number, {k: v for k, v in about.items() if v})
+        known = {key: value for key, value in about.items() if value}
+        self._channels[topic] = self._writer.register_channel(topic, "cdr", number, known)
 
     def _add(self, topic: str, time_ns: int, data: bytes) -> None:
         self._writer.add_message(self._channels[topic], time_ns, data, time_ns)

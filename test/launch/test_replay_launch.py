@@ -10,8 +10,10 @@ from test_robot_launch import ROOT, Launch, pytestmark  # noqa: F401: without la
 def start(tmp_path, *arguments):
     params = tmp_path / "params.yaml"
     aloha = (ROOT / "config" / "aloha.yaml").read_text()
-    params.write_text(re.sub(r"control_rate: .*", "control_rate: 5.0\n    denoise_steps: 2\n    seed: 3\n    fixed_noise: true", aloha))
-    return Launch(100 + os.getpid() % 100, f"params_file:={params}", f"out:={tmp_path}/out", *arguments, file="replay.launch.py")
+    changed = "control_rate: 5.0\n    denoise_steps: 2\n    seed: 3\n    fixed_noise: true"
+    params.write_text(re.sub(r"control_rate: .*", changed, aloha))
+    folders = (f"params_file:={params}", f"out:={tmp_path}/out")
+    return Launch(100 + os.getpid() % 100, *folders, *arguments, file="replay.launch.py")
 
 
 def test_a_bag_is_played_recorded_and_evaluated(tmp_path):

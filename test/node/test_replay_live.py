@@ -18,7 +18,8 @@ COMMAND = [sys.executable, "-m", "oxygen_ros.replay.live"]
 @pytest.fixture
 def config(tmp_path):
     """Slow enough for a busy machine; each tick, from --start 5.01 on, lies 10 ms from the next message; one noise."""
-    text = CONFIG.read_text().replace("control_rate: 10.0", "control_rate: 5.0\n    denoise_steps: 2\n    seed: 3\n    fixed_noise: true")
+    changed = "control_rate: 5.0\n    denoise_steps: 2\n    seed: 3\n    fixed_noise: true"
+    text = CONFIG.read_text().replace("control_rate: 10.0", changed)
     path = tmp_path / "robot.yaml"
     path.write_text(text)
     return path
@@ -41,8 +42,8 @@ def node_with(domain, tmp_path, config):
 def test_what_a_live_node_says_is_recorded_and_equal_to_offline(domain, tmp_path, config):
     node = node_with(domain, tmp_path, config)
     try:
-        done = subprocess.run([*COMMAND, BAG, "--start", "5.01", "--rate", "0.5", "--config", config, "--out", tmp_path / "out", "--expect-equal",
-                               "1e-5"], env=environment(domain), capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*COMMAND, BAG, "--start", "5.01", "--rate", "0.5", "--config", config, "--out",
+                               tmp_path / "out", "--expect-equal", "1e-5"], env=environment(domain), capture_output=True, text=True, timeout=120)
     finally:
         node.close()
     assert done.returncode == 0, done.stdout + done.stderr + node.log
@@ -60,8 +61,8 @@ def test_what_a_live_node_says_is_recorded_and_equal_to_offline(domain, tmp_path
 
 def test_ctrl_c_leaves_a_whole_recording_and_a_report(domain, tmp_path, config):
     node = node_with(domain, tmp_path, config)
-    process = subprocess.Popen([*COMMAND, BAG, "--rate", "0.2", "--config", config, "--out", tmp_path / "out", "--seconds", "1"],
-                               env=environment(domain), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*COMMAND, BAG, "--rate", "0.2", "--config", config, "--out", tmp_path / "out",
+                                "--seconds", "1"], env=environment(domain), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         while "instruction 1" not in node.log:
             assert process.poll() is None, process.communicate()
@@ -75,7 +76,7 @@ def test_ctrl_c_leaves_a_whole_recording_and_a_report(domain, tmp_path, config):
 
 
 def test_without_a_node_it_says_so(domain, tmp_path):
-    done = subprocess.run([*COMMAND, BAG, "--node", "/nobody", "--out", tmp_path], env=environment(domain), capture_output=True,
-                          text=True, timeout=100)
+    done = subprocess.run([*COMMAND, BAG, "--node", "/nobody", "--out", tmp_path], env=environment(domain),
+                          capture_output=True, text=True, timeout=100)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("oxygen-replay-live: /nobody: ") and "is it running?" in done.stderr

@@ -27,7 +27,8 @@ def typestore():
     return types
 
 
-def beginning(seconds: float, change: Callable[[Recorded], Recorded | None] = lambda message: message) -> list[Recorded]:
+def beginning(seconds: float, change: Callable[[Recorded], Recorded | None] = lambda message: message
+              ) -> list[Recorded]:
     """The first messages of the sample, each as `change` returns it, or left out."""
     bag = open_bag(BAG)
     first = (m for m in bag.messages() if m.received_ns <= bag.start_ns + seconds * 1e9)

@@ -91,7 +91,8 @@ def test_an_unfinished_transaction_log_of_sqlite_is_read_and_left_alone(tmp_path
     path = write_rosbag2(tmp_path / "x", messages) / "x.db3"
     writer = sqlite3.connect(path)
     writer.execute("PRAGMA journal_mode = WAL")
-    writer.execute("INSERT INTO messages(topic_id, timestamp, data) VALUES (1, ?, ?)", (messages[-1].received_ns + 1, b"x"))
+    after = messages[-1].received_ns + 1
+    writer.execute("INSERT INTO messages(topic_id, timestamp, data) VALUES (1, ?, ?)", (after, b"x"))
     writer.commit()
     before = {file: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
     assert len(contents(open_bag(path))) == len(messages) + 1
@@ -138,7 +139,8 @@ def test_a_topic_of_two_types_says_so(tmp_path):
     with (folder / "bag_2.mcap").open("wb") as file:
         writer = Writer(file)
         writer.start()
-        channel = writer.register_channel("/phase", "cdr", writer.register_schema("std_msgs/msg/Int8", "ros2msg", b"int8 data"))
+        schema = writer.register_schema("std_msgs/msg/Int8", "ros2msg", b"int8 data")
+        channel = writer.register_channel("/phase", "cdr", schema)
         writer.add_message(channel, 1, b"0123", 1)
         writer.finish()
     assert open_bag(folder).topics["/phase"].type == "std_msgs/msg/String and std_msgs/msg/Int8"

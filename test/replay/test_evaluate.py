@@ -29,10 +29,11 @@ def said(result: dict) -> dict:
     """What does not depend on the machine."""
     side = result["sides"]["oxygen"]
     frames = [{k: f[k] for k in ("tick_ns", "used", "chunk", "normalised_mae", "start_ns")} for f in side["frames"]]
-    return {"accuracy": side["accuracy"], "motion": side["motion"], "frames": frames, "instructions": side["instructions"]}
+    return {key: side[key] for key in ("accuracy", "motion", "instructions")} | {"frames": frames}
 
 
-def instruction(text: str, received_ns: int, kind: str = "oxygen_ros/msg/Instruction", topic="/instruction", task=0) -> Recorded:
+def instruction(text: str, received_ns: int, kind: str = "oxygen_ros/msg/Instruction", topic: str = "/instruction",
+                task: int = 0) -> Recorded:
     if kind == "std_msgs/msg/String":
         message = STORE.types[kind](data=text)
     else:
@@ -109,7 +110,8 @@ def test_an_older_definition_is_noticed_and_decoded_by_itself(tmp_path, side):
     path = write_mcap(tmp_path / "x.mcap", beginning(SECONDS, older), TYPES, schema=schemas(Instruction=definition))
     result = report(path, side)
     assert result["sides"]["oxygen"]["instructions"]["1"]["text"] == "transfer the cube"
-    assert "/instruction: the bag has another definition of oxygen_ros/msg/Instruction (without priority)" in result["notes"][0]
+    said = "/instruction: the bag has another definition of oxygen_ros/msg/Instruction (without priority)"
+    assert said in result["notes"][0]
 
 
 def test_another_definition_that_the_bag_does_not_hold_is_refused(tmp_path, side):
@@ -117,7 +119,8 @@ def test_another_definition_that_the_bag_does_not_hold_is_refused(tmp_path, side
     with sqlite3.connect(path) as bag:
         bag.execute("DROP TABLE message_definitions")
         bag.execute("UPDATE topics SET type_description_hash = 'RIHS01_0123' WHERE name = '/instruction'")
-    with pytest.raises(BagError, match=r"/instruction \(oxygen_ros/msg/Instruction\) cannot be decoded: .*another definition"):
+    text = r"/instruction \(oxygen_ros/msg/Instruction\) cannot be decoded: .*another definition"
+    with pytest.raises(BagError, match=text):
         report(path, side)
 
 
@@ -179,10 +182,13 @@ def test_without_any_instruction_it_is_refused_before_inference(tmp_path, side):
 
 
 BAD = {
-    "no images": (without("/cam_high/image_raw/compressed"), TYPES, "has no message on /cam_high/image_raw/compressed, the pictures of camera cam_high"),
-    "no joints": (without("/joint_states"), {k: v for k, v in TYPES.items() if k != "/joint_states"}, "has no /joint_states, the robot's joints"),
-    "wrong type": (beginning(SECONDS), {**TYPES, "/joint_states": "std_msgs/msg/String"}, "/joint_states is std_msgs/msg/String; expected sensor_msgs/msg/JointState"),
-    "no commands": (without("/joint_commands"), TYPES, "has no message on /joint_commands, the recorded commands to compare with"),
+    "no images": (without(HIGH), TYPES, f"has no message on {HIGH}, the pictures of camera cam_high"),
+    "no joints": (without("/joint_states"), {k: v for k, v in TYPES.items() if k != "/joint_states"},
+                  "has no /joint_states, the robot's joints"),
+    "wrong type": (beginning(SECONDS), {**TYPES, "/joint_states": "std_msgs/msg/String"},
+                   "/joint_states is std_msgs/msg/String; expected sensor_msgs/msg/JointState"),
+    "no commands": (without("/joint_commands"), TYPES,
+                    "has no message on /joint_commands, the recorded commands to compare with"),
     "too short": (beginning(0.05), TYPES, "there is no control tick"),
     "broken pictures": (beginning(SECONDS, lambda m: replace(m, data=m.data[:60]) if m.topic == HIGH else m), TYPES,
                         "gives no frame at all.*/cam_high/image_raw/compressed"),
@@ -209,7 +215,7 @@ def test_a_camera_that_starts_late(tmp_path, side):
     messages = beginning(SECONDS, lambda m: None if m.topic == HIGH and m.received_ns < late else m)
     found = report(write_mcap(tmp_path / "x.mcap", messages, TYPES), side)["sides"]["oxygen"]
     assert [f["chunk"] for f in found["frames"]] == [False, False, True, True, True]
-    assert found["timing"]["stale_input_rate"] == pytest.approx(0.4) and found["timing"]["skipped_frame_rate"] == pytest.approx(0.4)
+    assert found["timing"]["stale_input_rate"] == found["timing"]["skipped_frame_rate"] == pytest.approx(0.4)
     assert f"{HIGH}: no message yet" in found["frames"][0]["reasons"]
 
 
@@ -255,7 +261,8 @@ def test_the_pictures_are_those_of_the_bag(side):
     done = evaluate(str(BAG), [side], Names(), Part(seconds=0.2))
     message = next(bag.messages([HIGH]))
     picture = STORE.deserialize_cdr(message.data, TYPES[HIGH])
-    assert (done.sources[0].cameras["cam_high"].decode(message.data) == decode_compressed(picture.format, picture.data)).all()
+    seen = done.sources[0].cameras["cam_high"].decode(message.data)
+    assert (seen == decode_compressed(picture.format, picture.data)).all()
 
 
 def test_the_result_is_json(side):

@@ -24,7 +24,8 @@ def robot(**changes) -> Robot:
 def moment(tick_ms: int, actions, state=(0.0, 0.0), start_ms: int | None = None, **stats) -> Moment:
     actions = None if actions is None else np.array(actions, np.float32)
     start_ns = (tick_ms if start_ms is None else start_ms) * MS
-    return Moment(tick_ms * MS, actions, start_ns, start_ns, np.array(state), {"/eye": (tick_ms - 30) * MS}, Stats(**stats))
+    used = {"/eye": (tick_ms - 30) * MS}
+    return Moment(tick_ms * MS, actions, start_ns, start_ns, np.array(state), used, Stats(**stats))
 
 
 def rollout(*moments: Moment) -> Rollout:
@@ -69,7 +70,8 @@ def test_displacements_are_compared_where_they_lead_to():
 
 
 def test_the_next_chunk_takes_over_where_it_was_sent():
-    first, second = moment(0, [[0, 0], [1, 0], [2, 0], [3, 0]]), moment(200, [[9, 0], [2.5, 1], [3, 1], [4, 1]], start_ms=150)
+    first = moment(0, [[0, 0], [1, 0], [2, 0], [3, 0]])
+    second = moment(200, [[9, 0], [2.5, 1], [3, 1], [4, 1]], start_ms=150)
     done = executed(rollout(first, second), robot())
     # The second was sent at 200 ms; its row 0 was due at 150 ms, before that, so it begins with row 1, due at 250 ms.
     assert (done.times_ns // MS).tolist() == [0, 100, 200, 250, 350, 450]
