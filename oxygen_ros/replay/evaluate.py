@@ -16,7 +16,7 @@ from .commands import Commands, read_commands
 from .decoding import Decoding
 from .heard import Live, heard
 from .measures import accuracy, action_range, executed, moment_errors, motion, plain, timing
-from .rollout import Part, Player, Repeatable, Rollout, repeatable
+from .rollout import OfflineNode, Part, Repeatable, Rollout, repeatable
 from .sources import Names, Sources, find
 from .texts import alike, language, recorded_texts
 
@@ -79,8 +79,8 @@ def evaluate(path: str, sides: Sequence[Side], names: Names, part: Part,
         if rollouts and rollouts[-1].partial:
             sides = sides[:number]
             break
-        player = Player(side.policy, side.settings, sources[number])
-        rollouts.append(player.run(bag, part, lambda done, n=number: goes_on((n + done) / len(sides))))
+        node = OfflineNode(side.policy, side.settings, sources[number])
+        rollouts.append(node.run(bag, part, lambda done, n=number: goes_on((n + done) / len(sides))))
     if live is not None and not rollouts[0].partial:
         sides, sources = [*sides, replace(sides[0], name="live")], [*sources, sources[0]]
         rollouts.append(heard(live, rollouts[0]))

@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def side_by_side(bags: Sequence[tuple[str, str]], order: Order, jobs: int, folde
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     stop = context.Event()
     with ProcessPoolExecutor(jobs, context, _begin, (_sharing(order, jobs), stop)) as pool:
-        running = {pool.submit(_work, bag, key, folder): bag for bag, key in bags}
+        running = {pool.submit(_work, bag, key, folder): (bag, key) for bag, key in bags}
         pending = set(running)
         while pending:
             try:
@@ -116,6 +117,10 @@ def side_by_side(bags: Sequence[tuple[str, str]], order: Order, jobs: int, folde
                         yield future.result()
                     except CancelledError:
                         pass
+                    except BrokenProcessPool:
+                        bag, key = running[future]
+                        yield Piece(bag, key, {"bag": bag, "error": f"{bag}: a process of --jobs {jobs} ended by itself, "
+                                               "perhaps for want of memory; use fewer"})
             except TimeoutError:
                 pass
             if not goes_on() and not stop.is_set():

@@ -26,8 +26,8 @@ _MOST_ANSWERS = 20
 _MEANINGS = (
     "MAE: mean absolute difference to the recorded commands, in the robot's units. hold: of staying where the robot "
     "is; mean: of the recording's own mean action. A policy that is not better than these is of no use. jump: between "
-    "two chunks, where one takes over. stale: ticks without a chunk because an input was missing or old. missed: ticks for "
-    "which this machine was too slow."
+    "two chunks, where one takes over. stale: ticks without a chunk because an input was missing or old. missed: ticks "
+    "for which this machine was too slow."
 )
 
 _STYLE = """

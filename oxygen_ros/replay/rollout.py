@@ -160,8 +160,8 @@ def _moment(tick_ns: int, chunk: Chunk, stats: Stats | None) -> Moment:
                   chunk.instruction_id, chunk.sequence)
 
 
-class Player:
-    """Makes the frames of one rollout; `run` once."""
+class OfflineNode:
+    """Does with a recording what a node does with its topics; `run` once."""
 
     def __init__(self, policy: Repeatable, settings: Settings, sources: Sources) -> None:
         self._policy, self._settings, self._sources = policy, settings, sources

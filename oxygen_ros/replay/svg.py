@@ -10,6 +10,7 @@ import numpy as np
 
 _MOST_POINTS = 1200  # of a line; more than a screen has
 _LEFT, _BOTTOM, _TOP, _RIGHT = 52, 20, 8, 8
+_UNIT = 36  # where the unit of the x axis stands, from the right
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class _Frame:
             parts.append(f'<line class="grid" x1="{_LEFT}" x2="{self.width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
                          + _tick(_LEFT - 5, y + 3, f"{value:g}", "end"))
         for value in _round_values(self.low[0], self.high[0], max(2, self.width // 90)):
-            parts.append(_tick(self.x(value), self.height - 6, f"{value:g}"))
+            if self.x(value) < self.width - _UNIT:
+                parts.append(_tick(self.x(value), self.height - 6, f"{value:g}"))
         return "".join(parts) + _tick(self.width - _RIGHT, self.height - 6, across, "end")
 
     def svg(self, inner: str, about: str) -> str:
@@ -128,7 +130,8 @@ def timeline(rows: Sequence[tuple[str, Sequence[Bar]]], *, about: str, across: s
             inner.append(f'<g><title>{escape(bar.about or bar.text)}</title><rect class="{bar.kind}" x="{x:.1f}" '
                          f'y="{top}" width="{wide:.1f}" height="{row_height - 6}"/>{written}</g>')
     for value in _round_values(0, end, 10):
-        inner.append(_tick(left + value * scale, height - 6, f"{value:g}"))
+        if left + value * scale < width - _UNIT:
+            inner.append(_tick(left + value * scale, height - 6, f"{value:g}"))
     inner.append(_tick(width - _RIGHT, height - 6, across, "end"))
     return _svg(width, height, "".join(inner), about)
 

@@ -21,7 +21,7 @@ from oxygen_ros.node.spinner import Spinner
 from oxygen_ros.replay.bag import open_bag
 from oxygen_ros.replay.decoding import Decoding
 from oxygen_ros.replay.evaluate import load_side
-from oxygen_ros.replay.rollout import Part, Player
+from oxygen_ros.replay.rollout import OfflineNode, Part
 from oxygen_ros.replay.sources import Names, find
 
 SECONDS = 3.0
@@ -127,7 +127,7 @@ def test_same_messages_and_same_actions_as_offline(node):
 
     side = load_side("oxygen", settings.read({**SETTINGS, "control_rate": 10.0}))
     sources = find(feeder.bag, side.settings, Names(), Decoding())
-    rollout = Player(side.policy, side.settings, sources).run(feeder.bag, Part(seconds=SECONDS))
+    rollout = OfflineNode(side.policy, side.settings, sources).run(feeder.bag, Part(seconds=SECONDS))
     assert len(rollout.moments) == round(SECONDS / 0.1)
     feeder.wait(lambda: feeder.chunks and feeder.chunks[-1].sequence == len(rollout.moments), "the last chunk")
     assert [c.sequence for c in feeder.chunks] == [m.sequence for m in rollout.moments]

@@ -43,7 +43,8 @@ def test_what_a_live_node_says_is_recorded_and_equal_to_offline(domain, tmp_path
     node = node_with(domain, tmp_path, config)
     try:
         done = subprocess.run([*COMMAND, BAG, "--start", "5.01", "--rate", "0.5", "--config", config, "--out",
-                               tmp_path / "out", "--expect-equal", "1e-5"], env=environment(domain), capture_output=True, text=True, timeout=120)
+                               tmp_path / "out", "--expect-equal", "1e-5"], env=environment(domain), capture_output=True,
+                              text=True, timeout=120)
     finally:
         node.close()
     assert done.returncode == 0, done.stdout + done.stderr + node.log
@@ -62,7 +63,8 @@ def test_what_a_live_node_says_is_recorded_and_equal_to_offline(domain, tmp_path
 def test_ctrl_c_leaves_a_whole_recording_and_a_report(domain, tmp_path, config):
     node = node_with(domain, tmp_path, config)
     process = subprocess.Popen([*COMMAND, BAG, "--rate", "0.2", "--config", config, "--out", tmp_path / "out",
-                                "--seconds", "1"], env=environment(domain), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                "--seconds", "1"], env=environment(domain), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
     try:
         while "instruction 1" not in node.log:
             assert process.poll() is None, process.communicate()

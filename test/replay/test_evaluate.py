@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bags import BAG, COPIES, beginning, typestore, write_mcap, write_rosbag2
+from bags import BAG, COPIES, beginning, typestore, write_mcap, write_ros1, write_rosbag2
 
 from oxygen_ros.embodiment.images import decode_compressed
 from oxygen_ros.replay.bag import BagError, Recorded, open_bag
@@ -271,6 +271,71 @@ def test_the_result_is_json(side):
 
 def test_asked_twice_it_says_the_same(side):
     assert said(report(BAG, side, Part(seconds=0.5))) == said(report(BAG, side, Part(seconds=0.5)))
+
+
+# Other messages
+
+
+def changed(kind: str, topics: set[str], make) -> tuple[list[Recorded], dict[str, str]]:
+    """The beginning of the sample with messages of another type on these topics; make(types, message) -> object."""
+    def change(m: Recorded) -> Recorded:
+        if m.topic not in topics:
+            return m
+        old = STORE.deserialize_cdr(m.data, TYPES[m.topic])
+        return replace(m, data=bytes(STORE.serialize_cdr(make(STORE.types, old), kind)))
+
+    return beginning(SECONDS, change), {**TYPES, **dict.fromkeys(topics, kind)}
+
+
+def test_raw_pictures_are_the_same_pictures(tmp_path, side, plain):
+    kind, topics = "sensor_msgs/msg/Image", {name for name in TYPES if "image_raw" in name}
+
+    def raw(types, old):
+        pixels = decode_compressed(old.format, old.data)
+        return types[kind](header=old.header, height=480, width=640, encoding="bgr8", is_bigendian=0, step=1920,
+                           data=np.ascontiguousarray(pixels[..., ::-1]).ravel())
+
+    path = write_mcap(tmp_path / "x.mcap", *changed(kind, topics, raw))
+    cameras = {name: replace(camera, transport="raw") for name, camera in side.settings.camera.items()}
+    assert said(report(path, replace(side, settings=replace(side.settings, camera=cameras)))) == plain
+
+
+def test_commands_as_trajectories(tmp_path, side, plain):
+    kind = "trajectory_msgs/msg/JointTrajectory"
+
+    def trajectory(types, old):
+        """Half a second that goes on as the recording did is more than the next message leaves of it."""
+        none, zero = np.zeros(0), types["builtin_interfaces/msg/Duration"](sec=0, nanosec=0)
+        later = types["builtin_interfaces/msg/Duration"](sec=0, nanosec=500_000_000)
+        points = [types["trajectory_msgs/msg/JointTrajectoryPoint"](
+            positions=p, velocities=none, accelerations=none, effort=none, time_from_start=t)
+            for p, t in ((old.position, zero), (old.position + 9, later))]
+        return types[kind](header=old.header, joint_names=old.name[::-1], points=[
+            replace(p, positions=p.positions[::-1].copy()) for p in points])
+
+    def bounded(result: dict) -> float:
+        return result["sides"]["oxygen"]["accuracy"]["policy"]["per_step"]["mae"][0]
+
+    result = report(write_mcap(tmp_path / "x.mcap", *changed(kind, {"/joint_commands"}, trajectory)), side)
+    assert bounded(result) == pytest.approx(plain["accuracy"]["policy"]["per_step"]["mae"][0])
+
+
+def test_commands_as_bare_numbers_are_in_the_order_of_the_actions(tmp_path, side, plain):
+    kind = "std_msgs/msg/Float64MultiArray"
+
+    def numbers(types, old):
+        layout = types["std_msgs/msg/MultiArrayLayout"](dim=[], data_offset=0)
+        return types[kind](layout=layout, data=np.asarray(old.position))
+
+    result = report(write_mcap(tmp_path / "x.mcap", *changed(kind, {"/joint_commands"}, numbers)), side)
+    found = result["sides"]["oxygen"]["accuracy"]["policy"]
+    # They have no stamp, so they count from their receipt, some hundred microseconds later.
+    assert found["per_dimension"]["mae"] == pytest.approx(plain["accuracy"]["policy"]["per_dimension"]["mae"], abs=0.01)
+
+
+def test_a_ros1_bag(tmp_path, side, plain):
+    result = report(write_ros1(tmp_path / "x.bag", beginning(SECONDS)), side, TASK)
+    assert said(result)["accuracy"] == plain["accuracy"] and said(result)["frames"] == plain["frames"]
 
 
 # Words

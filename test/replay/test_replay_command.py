@@ -198,6 +198,25 @@ def test_ctrl_c_reports_what_there_is_and_says_that_it_is_partial(config, tmp_pa
     assert "Traceback" not in err
 
 
+def test_ctrl_c_ends_all_processes(config, tmp_path):
+    """The command as it is installed, as a terminal would interrupt it: with its whole group."""
+    command = ["oxygen-replay", *[BAG] * 8, "--config", config, "--out", tmp_path, "--no-mcap", "--jobs", 2]
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    line = process.stderr.readline()
+    assert line.startswith("1 of 8 bags"), line + process.communicate()[1]
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err, err
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["partial"] and 1 <= len(report["bags"]) < 8 and report["not_reached"]
+    end = time.monotonic() + 10
+    with pytest.raises(ProcessLookupError):  # multiprocessing's own helper goes a moment after us
+        while time.monotonic() < end:
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
+
+
 @pytest.mark.parametrize("arguments, said", [
     (["--config", "/nowhere.yaml"], "/nowhere.yaml cannot be read"),
     (["--remap", "a=b"], "--remap is 'a=b', expected FROM:=/TO"),
