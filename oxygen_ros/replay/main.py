@@ -139,7 +139,8 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
         _write(options.json, text)
     _write(options.out / "report.html", page(_about(report, sides), total, results, [piece.section for piece in done]))
 
-    print(_table(evaluated, total))
+    if evaluated:
+        print(_table(evaluated, total))
     for result in evaluated:
         if found := result.get("difference"):
             print(f"{Path(result['bag']).name}: actions differ by at most {_number(found['max'])} over "

@@ -77,7 +77,8 @@ def find(bag: Bag, settings: Settings, names: Names, decoding: Decoding) -> Feed
         try:
             return Feed(topic.name, make(decoding.decoder(topic, types), full_type(topic.type)))
         except BagError as error:
-            problems.append(str(error))
+            other = full_type(topic.type) in CAMERA_TYPES.values() and types[0] in CAMERA_TYPES.values()
+            problems.append(f"{error}{' (parameter camera.<name>.transport)' if other else ''}")
             return None
 
     cameras = {}

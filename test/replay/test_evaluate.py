@@ -190,6 +190,8 @@ BAD = {
     "no commands": (without("/joint_commands"), TYPES,
                     "has no message on /joint_commands, the recorded commands to compare with"),
     "too short": (beginning(0.05), TYPES, "there is no control tick"),
+    "other transport": (beginning(SECONDS), {**TYPES, HIGH: "sensor_msgs/msg/Image"},
+                        f"{HIGH} is sensor_msgs/msg/Image; expected sensor_msgs/msg/CompressedImage .*transport"),
     "broken pictures": (beginning(SECONDS, lambda m: replace(m, data=m.data[:60]) if m.topic == HIGH else m), TYPES,
                         "gives no frame at all.*/cam_high/image_raw/compressed"),
 }
