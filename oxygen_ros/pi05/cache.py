@@ -32,6 +32,8 @@ class Strip:
         self.valid: Tensor | None = None
         self.next_position = self.shared_position = 0
         self._memory = _layers(storage)
+        self._suffix = self._views(0, horizon)
+        self._prefix = self._shared = self._joint = self._views(0, 0)
 
     def begin(self, prefix_length: int, valid: Tensor | None = None, shared: int | None = None) -> None:
         """Forget the last frame and make room for a prefix of this many positions.
@@ -46,42 +48,44 @@ class Strip:
         self.valid = valid
         self.next_position = prefix_length if valid is None else int(valid.sum())
         self.shared_position = self.shared_length if valid is None else int(valid[: self.shared_length].sum())
+        # Taken once here: a denoise step asks for each of them in every layer.
+        self._prefix = self._views(self.horizon, prefix_length)
+        self._shared = self._views(self.horizon, self.shared_length)
+        self._joint = self._views(0, self.horizon + prefix_length)
 
     def prefix(self, layer: int) -> KeyValue:
         """The whole prefix: [kv_heads, P, head_dim] each."""
-        key, value = self._memory[layer]
-        window = slice(self.horizon, self.horizon + self.prefix_length)
-        return key[:, window], value[:, window]
+        return self._prefix[layer]
 
     def shared(self, layer: int) -> KeyValue:
         """What a language request sees: [kv_heads, shared_length, head_dim] each."""
-        key, value = self._memory[layer]
-        window = slice(self.horizon, self.horizon + self.shared_length)
-        return key[:, window], value[:, window]
+        return self._shared[layer]
+
+    def joint(self, layer: int) -> KeyValue:
+        """What the action expert sees: [kv_heads, H + P, head_dim] each."""
+        return self._joint[layer]
 
     def shared_valid(self) -> Tensor | None:
         """Which positions of `shared` are visible, [shared_length]; None where all are."""
         return None if self.valid is None else self.valid[: self.shared_length]
-
-    def joint(self, layer: int) -> KeyValue:
-        """What the action expert sees: [kv_heads, H + P, head_dim] each."""
-        key, value = self._memory[layer]
-        window = slice(0, self.horizon + self.prefix_length)
-        return key[:, window], value[:, window]
 
     def joint_mask(self) -> Tensor | None:
         """Which positions of `joint` are visible, [1, H + P]; None where all are."""
         return None if self.valid is None else F.pad(self.valid, (self.horizon, 0), value=True)[None]
 
     def write_prefix(self, layer: int, key: Tensor, value: Tensor) -> None:
-        ours = self.prefix(layer)
-        ours[0].copy_(key)
-        ours[1].copy_(value)
+        _write(self._prefix[layer], key, value)
 
     def write_suffix(self, layer: int, key: Tensor, value: Tensor) -> None:
-        keys, values = self._memory[layer]
-        keys[:, : self.horizon].copy_(key)
-        values[:, : self.horizon].copy_(value)
+        _write(self._suffix[layer], key, value)
+
+    def _views(self, start: int, length: int) -> list[KeyValue]:
+        return [(key.narrow(1, start, length), value.narrow(1, start, length)) for key, value in self._memory]
+
+
+def _write(place: KeyValue, key: Tensor, value: Tensor) -> None:
+    place[0].copy_(key)
+    place[1].copy_(value)
 
 
 class Tail:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .config import VisionConfig
+from .layers import gelu
 from .packed import Linear
 
 
@@ -30,7 +31,7 @@ class VisionBlock(nn.Module):
         query, key, value = qkv.permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(query, key, value)
         x = x + self.out(mixed.transpose(1, 2).reshape(images, tokens, width))
-        return x + self.fc2(F.gelu(self.fc1(self.norm2(x)), approximate="tanh"))
+        return x + self.fc2(gelu(self.fc1(self.norm2(x))))
 
 
 class VisionTower(nn.Module):
