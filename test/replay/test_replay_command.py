@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from bags import BAG, ROOT, beginning, typestore, write_mcap, write_rosbag2
+from rosbags.highlevel import AnyReader
 
 from oxygen_ros.replay.bag import open_bag
 from oxygen_ros.replay.main import main
@@ -148,6 +149,9 @@ def test_the_annotated_recording_plays_elsewhere(done):
     states = [types.deserialize_cdr(m.data, "sensor_msgs/msg/JointState") for m in bag.messages(["/oxygen/executed"])]
     assert len(states) > 40 and list(states[0].name) == report["bags"][0]["actions"]
     assert all(topic.definition for topic in bag.topics.values())
+    with AnyReader([out / "one.mcap"]) as reader:  # by the definitions and their hashes in the file alone
+        read = [reader.deserialize(data, connection.msgtype) for connection, _, data in reader.messages()]
+    assert len(read) == sum(bag.counts.values())
 
 
 def test_two_policies_that_differ_fail_the_gate(config, bags, tmp_path, capsys):
