@@ -275,6 +275,16 @@ def test_asked_twice_it_says_the_same(side):
     assert said(report(BAG, side, Part(seconds=0.5))) == said(report(BAG, side, Part(seconds=0.5)))
 
 
+def test_noise_is_the_tick_s_own(side):
+    policy, seen = side.policy, side.policy.pipeline.rehearse(side.settings.cameras)
+    noise = {}
+    for tick in (1, 2, 1):
+        policy.draw.tick = tick
+        drawn = policy.observation(seen, 0).noise
+        assert noise.setdefault(tick, drawn).equal(drawn)
+    assert not noise[1].equal(noise[2]) and abs(noise[1].std() - 1) < 0.1
+
+
 # Other messages
 
 

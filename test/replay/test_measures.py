@@ -120,7 +120,7 @@ def test_difference_of_two_sides():
     same = difference(a, a)
     assert unequal(same, 0.0) is None
     moved = difference(rollout(moment(0, [[0, 0]])), rollout(moment(0, [[0, 0.25]])))
-    assert "differ by up to 0.25, the limit is 0.1" in unequal(moved, 0.1) and unequal(moved, 0.25) is None
+    assert "differ by up to 0.25, the limit is 0.2" in unequal(moved, 0.2) and unequal(moved, 0.25) is None
 
 
 def test_texts():

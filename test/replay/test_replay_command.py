@@ -76,26 +76,30 @@ class Page(HTMLParser):
         self.counts[tag] = self.counts.get(tag, 0) + 1
 
 
+def all_of(bags: dict) -> tuple:
+    return bags["mcap"], bags["cut"], bags["rosbags"], bags["short"]
+
+
 @pytest.fixture(scope="module")
 def done(config, bags, tmp_path_factory):
     """A run over good and bad bags with a second side, and what it wrote."""
     out = tmp_path_factory.mktemp("done")
-    code = run(config, out, bags["mcap"], bags["cut"], bags["rosbags"], "--against-mode", "isolated_sequential",
-               "--expect-equal", "1e-5", "--json", out / "copy.json")
+    code = run(config, out, *all_of(bags), "--against-mode", "isolated_sequential", "--expect-equal", "1e-5",
+               "--json", out / "copy.json")
     return code, out, json.loads((out / "report.json").read_text())
 
 
 def test_a_bad_bag_is_named_and_the_others_go_on(done, bags):
     code, _, report = done
     assert code == 1
-    assert [("error" in b) for b in report["bags"]] == [False, True, False]
+    assert [("error" in b) for b in report["bags"]] == [False, True, False, False]
     assert str(bags["cut"]) in report["bags"][1]["error"] and "cut off" in report["bags"][1]["error"]
-    assert report["overall"]["bags"] == 2 and not report["partial"]
+    assert report["overall"]["bags"] == 3 and not report["partial"]
 
 
 def test_bags_of_two_writers_give_the_same(done):
     _, _, report = done
-    first, _, third = results(report)
+    first, _, third, _ = results(report)
     assert first["sides"] == third["sides"]
     assert set(first["sides"]) == {"oxygen", "isolated_sequential"}
 
@@ -103,7 +107,7 @@ def test_bags_of_two_writers_give_the_same(done):
 def test_engines_that_compute_the_same_are_equal(done):
     _, _, report = done
     assert report["gate"] == {"limit": 1e-5, "passed": True, "reason": None}
-    assert report["overall"]["difference"]["max"] <= 1e-5 and report["overall"]["difference"]["frames"] == 10
+    assert report["overall"]["difference"]["max"] <= 1e-5 and report["overall"]["difference"]["frames"] == 13
 
 
 def test_overall_is_the_mean_over_everything_compared(done):
@@ -113,6 +117,7 @@ def test_overall_is_the_mean_over_everything_compared(done):
     count = sum(a["count"] for a in accuracy)
     assert total["mae"] == pytest.approx(sum(a["mae"] * a["count"] for a in accuracy) / count)
     assert total["rmse"] == pytest.approx((sum(a["rmse"] ** 2 * a["count"] for a in accuracy) / count) ** 0.5)
+    assert len({a["count"] for a in accuracy}) == 2  # a short bag counts for less
     assert len(total["per_step"]["mae"]) == 50 and len(total["per_dimension"]["mae"]) == 14
 
 
@@ -165,8 +170,7 @@ def test_two_policies_that_differ_fail_the_gate(config, bags, tmp_path, capsys):
 
 def test_several_processes_give_the_same(config, bags, done, tmp_path):
     _, _, report = done
-    code = run(config, tmp_path, bags["mcap"], bags["cut"], bags["rosbags"], "--against-mode", "isolated_sequential",
-               "--jobs", 2)
+    code = run(config, tmp_path, *all_of(bags), "--against-mode", "isolated_sequential", "--jobs", 2)
     other = json.loads((tmp_path / "report.json").read_text())
     assert code == 1 and results(other) == results(report)
     assert (tmp_path / "one.mcap").is_file() and (tmp_path / "two.mcap").is_file()
@@ -245,8 +249,7 @@ def test_a_ray_cluster_gives_the_same(config, bags, done, tmp_path):
     """Ray is an extra (pip install ".[ray]") and too large for every test run."""
     pytest.importorskip("ray")
     _, _, report = done
-    arguments = (bags["mcap"], bags["cut"], bags["rosbags"], "--against-mode", "isolated_sequential", "--ray", "local")
-    assert run(config, tmp_path, *arguments) == 1
+    assert run(config, tmp_path, *all_of(bags), "--against-mode", "isolated_sequential", "--ray", "local") == 1
     assert results(json.loads((tmp_path / "report.json").read_text())) == results(report)
     assert (tmp_path / "one.mcap").is_file()
 
