@@ -8,16 +8,18 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
 import yaml
 
+from ..inputs import header_stamp_ns
 from .compression import PACKED, PackedError, unpack_file, unpacked
 from .storage import STORAGES, BagError, Content, Recorded, Topic, gathered
 
-__all__ = ["Bag", "BagError", "Recorded", "Topic", "open_bag"]
+__all__ = ["Bag", "BagError", "Recorded", "Topic", "in_its_own_time", "open_bag"]
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,21 @@ class _File:
 
 
 @dataclass(frozen=True)
+class _Clock:
+    """What /clock told, and when that was received, int64 [N] each."""
+
+    received_ns: np.ndarray
+    told_ns: np.ndarray
+
+    def at(self, received_ns: int) -> int:
+        """Between two messages time goes on as the recorder's did."""
+        last = max(int(np.searchsorted(self.received_ns, received_ns, side="right")) - 1, 0)
+        return int(self.told_ns[last]) + received_ns - int(self.received_ns[last])
+
+
+@dataclass(frozen=True)
 class Bag:
-    """start_ns, end_ns: receipt of the first and the last message."""
+    """start_ns, end_ns: receipt of the first and the last message. clock: by what receipt is told, else its own."""
 
     path: Path
     topics: Mapping[str, Topic]
@@ -56,6 +71,7 @@ class Bag:
     end_ns: int
     counts: Mapping[str, int] = field(default_factory=dict)
     files: tuple[_File, ...] = ()
+    clock: _Clock | None = None
 
     @property
     def duration(self) -> float:
@@ -63,7 +79,10 @@ class Bag:
 
     def messages(self, topics: Collection[str] | None = None) -> Iterator[Recorded]:
         """Of these topics, or of all, in the order of receipt. Raises BagError where a file breaks off."""
-        return heapq.merge(*(file.messages(topics) for file in self.files), key=lambda message: message.received_ns)
+        messages = heapq.merge(*(file.messages(topics) for file in self.files), key=lambda message: message.received_ns)
+        if self.clock is None:
+            return messages
+        return (replace(message, received_ns=self.clock.at(message.received_ns)) for message in messages)
 
 
 def open_bag(path: str | Path) -> Bag:
@@ -77,6 +96,17 @@ def open_bag(path: str | Path) -> Bag:
         raise BagError(f"{path} holds no messages")
     start, end = min(c.start_ns for c in filled), max(c.end_ns for c in filled)
     return Bag(path, topics, start, end, dict(counts), files)
+
+
+def in_its_own_time(bag: Bag) -> Bag:
+    """The bag with receipt told by its /clock, where it holds one: a simulation stamps in that time. Raises BagError."""
+    topic = bag.topics.get("/clock")
+    if topic is None or not bag.counts.get("/clock") or topic.type.rpartition("/")[2] != "Clock":
+        return bag
+    # A serialised Clock is a stamp, as a header begins with one.
+    told = np.array([(m.received_ns, header_stamp_ns(m.data)) for m in bag.messages(["/clock"])], np.int64)
+    clock = _Clock(told[:, 0], told[:, 1])
+    return replace(bag, clock=clock, start_ns=clock.at(bag.start_ns), end_ns=clock.at(bag.end_ns))
 
 
 def _files(path: Path) -> list[Path]:

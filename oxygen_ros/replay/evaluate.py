@@ -11,7 +11,7 @@ import numpy as np
 from ..engine.baselines import MODES
 from ..policy import load_policy
 from ..settings import Settings
-from .bag import Bag, BagError, open_bag
+from .bag import Bag, BagError, in_its_own_time, open_bag
 from .commands import Commands, read_commands
 from .decoding import Decoding
 from .heard import Live, heard
@@ -69,7 +69,7 @@ def evaluate(path: str, sides: Sequence[Side], names: Names, part: Part,
     live: what a node said to this bag, as a second side. Raises BagError, with the bag's path, for one that cannot be
     evaluated.
     """
-    bag, decoding = open_bag(path), Decoding()
+    bag, decoding = in_its_own_time(open_bag(path)), Decoding()
     sources = [find(bag, side.settings, names, decoding) for side in sides]
     robot = sides[0].policy.robot
     commands = read_commands(bag, sources[0].commands, robot) if sources[0].commands else None
@@ -93,7 +93,8 @@ def evaluate(path: str, sides: Sequence[Side], names: Names, part: Part,
         "duration_s": bag.duration,
         "topics": {t.name: {"type": t.type, "count": bag.counts.get(t.name, 0)} for t in bag.topics.values()},
         "not_used": sources[0].unused,
-        "notes": list(dict.fromkeys(decoding.notes)) + list(commands.notes if commands else ()),
+        "notes": [*(["time is told by the bag's own /clock"] if bag.clock else []), *dict.fromkeys(decoding.notes),
+                  *(commands.notes if commands else ())],
         "commands": commands and {
             "topic": commands.topic, "count": len(commands.times_ns), "range": action_range(robot, commands),
         },

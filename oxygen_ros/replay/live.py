@@ -26,7 +26,7 @@ from ..msg import ActionChunk, FrameStats, LanguageToken
 from ..node.lifecycle_client import LifecycleClient
 from ..node.spinner import Spinner
 from ..ros_arguments import RosArgumentsError, without_ros_arguments
-from .bag import Bag, BagError, open_bag
+from .bag import Bag, BagError, in_its_own_time, open_bag
 from .main import main as evaluate
 from .player import Player
 from .writing import Recording
@@ -144,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
         options, further = parser.parse_known_args(without_ros_arguments(arguments)[1:])
         if not options.rate > 0 or not options.start >= 0 or not 1 <= options.clock <= 10_000:
             parser.error("expected --rate above 0, --start from 0 on, --clock from 1 to 10000")
-        bag = open_bag(options.bag)
+        bag = in_its_own_time(open_bag(options.bag))
         options.out.mkdir(parents=True, exist_ok=True)
     except (RosArgumentsError, BagError, OSError) as error:
         return _fail(str(error))

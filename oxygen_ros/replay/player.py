@@ -22,7 +22,7 @@ from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
 from ..ros_arguments import RosArgumentsError, without_ros_arguments
-from .bag import Bag, BagError, Recorded, Topic, open_bag
+from .bag import Bag, BagError, Recorded, Topic, in_its_own_time, open_bag
 
 _PATIENCE = 30.0  # s
 _ACKNOWLEDGED = 2.0  # s
@@ -38,6 +38,7 @@ class Player:
 
     def __init__(self, node: Node, bag: Bag, *, exclude: Collection[str] = (), rate: float = 1.0, start: float = 0.0,
                  restamp: bool = False, clock: float = 0.0) -> None:
+        bag = in_its_own_time(bag) if clock else bag
         self._bag, self._rate, self._node = bag, rate, node
         self._start_ns = bag.start_ns + round(start * 1e9)
         self._clock = node.create_publisher(Clock, "/clock", QoSProfile(depth=10)) if clock else None

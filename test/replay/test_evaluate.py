@@ -350,6 +350,24 @@ def test_a_ros1_bag(tmp_path, side, plain):
     assert said(result)["accuracy"] == plain["accuracy"] and said(result)["frames"] == plain["frames"]
 
 
+def test_a_simulation_s_recording_whose_stamps_are_not_in_the_recorder_s_time(tmp_path, side, plain):
+    """Received a year after what is stamped; its /clock tells the time of the stamps."""
+    year, kind = 365 * 24 * 3600 * 10**9, "rosgraph_msgs/msg/Clock"
+    messages = beginning(SECONDS)
+
+    def clock(ns: int) -> Recorded:
+        time = STORE.types["builtin_interfaces/msg/Time"](sec=ns // 10**9, nanosec=ns % 10**9)
+        return Recorded("/clock", ns + year, bytes(STORE.serialize_cdr(STORE.types[kind](clock=time), kind)))
+
+    moved = [replace(m, received_ns=m.received_ns + year) for m in messages]
+    with pytest.raises(BagError, match="gives no frame at all.*synchronise the clocks"):
+        report(write_mcap(tmp_path / "x.mcap", moved), side)
+    clocks = [clock(ns) for ns in range(messages[0].received_ns + 5, messages[-1].received_ns, 10_000_000)]
+    told = sorted(moved + clocks, key=lambda m: m.received_ns)
+    result = report(write_mcap(tmp_path / "y.mcap", told, {**TYPES, "/clock": kind}), side)
+    assert said(result) == plain and "time is told by the bag's own /clock" in result["notes"]
+
+
 # Words
 
 
