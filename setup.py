@@ -27,7 +27,7 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["oxygen_ros", "oxygen_ros.*"]),
     data_files=[("share/ament_index/resource_index/packages", ["resource/oxygen_ros"])]
-    + [("share/oxygen_ros", ["package.xml"]), *share("launch", "config", "resource")],
+    + [("share/oxygen_ros", ["package.xml"]), *share("launch", "config", "msg", "resource")],
     # torch is not here: which one suits a machine, its user knows best.
     install_requires=[
         "lz4>=3.1",

@@ -99,7 +99,7 @@ def open_bag(path: str | Path) -> Bag:
 
 
 def in_its_own_time(bag: Bag) -> Bag:
-    """The bag with receipt told by its /clock, where it holds one: a simulation stamps in that time. Raises BagError."""
+    """With receipt told by the bag's /clock, where it holds one: a simulation stamps in that time. Raises BagError."""
     topic = bag.topics.get("/clock")
     if topic is None or not bag.counts.get("/clock") or topic.type.rpartition("/")[2] != "Clock":
         return bag

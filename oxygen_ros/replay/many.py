@@ -119,8 +119,8 @@ def side_by_side(bags: Sequence[tuple[str, str]], order: Order, jobs: int, folde
                         pass
                     except BrokenProcessPool:
                         bag, key = running[future]
-                        yield Piece(bag, key, {"bag": bag, "error": f"{bag}: a process of --jobs {jobs} ended by itself, "
-                                               "perhaps for want of memory; use fewer"})
+                        reason = f"a process of --jobs {jobs} ended by itself, perhaps for want of memory; use fewer"
+                        yield Piece(bag, key, {"bag": bag, "error": f"{bag}: {reason}"})
             except TimeoutError:
                 pass
             if not goes_on() and not stop.is_set():
