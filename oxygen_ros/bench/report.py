@@ -93,6 +93,13 @@ def table(result: Mapping) -> str:
         rows = [[name, _ms(part["bound_s"]), _ms(part["measured_s"]), f"{100 * part['fraction']:.0f} %"]
                 for name, part in result["roofline"].items() if isinstance(part, dict)]
         lines += ["", *_aligned([["limit", "bound ms", "measured", "reached"], *rows])]
+    if told := result.get("beside"):
+        lines += ["", f"first chunk alone {_ms(told['alone_s'])} ms, beside {told['requests']} live requests "
+                  f"{_ms(told['beside_s'])} ms: {100 * told['change']:+.1f} %"]
+    if told := result.get("endurance"):
+        grown = "-" if told["growth_bytes"] is None else f"{told['growth_bytes'] / 1e6:+.2f} MB"
+        lines += ["", f"{told['minutes']:g} minutes, {told['frames']} frames, {told['frames_at_full_pool']} of them at a full "
+                  f"pool, {told['requests']} requests: memory {grown}"]
     return "\n".join(lines)
 
 

@@ -99,6 +99,11 @@ class Engine:
         """
         self._scheduler.submit(request)
 
+    @property
+    def waiting(self) -> int:
+        """How many requests have not joined a frame yet."""
+        return self._scheduler.waiting
+
     def cancel(self, request_id: int) -> bool:
         """End a request; its last token (CANCELLED) comes with the next `frame` or `language`. False if unknown."""
         return self._scheduler.cancel(request_id)

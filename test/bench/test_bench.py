@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from PIL import Image
 
 from oxygen_ros.bench import main as bench
-from oxygen_ros.bench import side_by_side
+from oxygen_ros.bench import side_by_side, sweep
 from oxygen_ros.bench.report import modes
 from oxygen_ros.bench.side_by_side import Record
 
@@ -81,6 +82,35 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
     code, result = measured(tmp_path, "--warmup", "4")
     assert code == 130
     assert [mode["requests_completed"] for mode in result["modes"].values()] == [2, 2, 2, 2]
+
+
+def test_figures_of_a_sweep(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "DECODE_LENGTHS", (2, 6))
+    monkeypatch.setattr(sweep, "BUDGETS", (1, 2, 30))
+    code, result = measured(tmp_path, "--frames", "2", "--sweep", str(tmp_path / "figures"))
+    assert code == 0
+    lengths, budgets = result["sweep"]["decode_length"], result["sweep"]["steps_per_frame"]
+    assert [(p["decode_tokens"], p["steps_per_frame"]) for p in lengths] == [(2, 1), (6, 1)]
+    assert all(list(p["modes"]) == list(result["modes"]) for p in lengths)
+    assert [(p["decode_tokens"], p["steps_per_frame"]) for p in budgets] == [(4, 1), (4, 2)]
+    for name in ("action_rate", "ablation", "steps_per_frame"):
+        with Image.open(tmp_path / "figures" / f"{name}.png") as picture:
+            shades = len(picture.convert("RGB").getcolors(1_000_000))
+            assert picture.size == (960, 630) and shades > 50  # something is drawn
+
+
+def test_a_chunk_beside_live_requests(tmp_path):
+    code, result = measured(tmp_path, "--modes", "oxygen", "--beside", "3")
+    told = result["beside"]
+    assert code == 0 and told["requests"] == 3
+    assert told["change"] == pytest.approx(told["beside_s"] / told["alone_s"] - 1)
+
+
+def test_minutes_at_a_full_pool(tmp_path, capsys):
+    code, result = measured(tmp_path, "--decode-tokens", "12", "--frames", "0", "--endurance", "0.1")
+    told = result["endurance"]
+    assert code == 0 and told["frames_at_full_pool"] > 0
+    assert told["growth_bytes"] is not None and "at a full pool" in capsys.readouterr().out
 
 
 def test_errors_are_one_line(capsys):
