@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -59,6 +60,8 @@ class Decoding:
         try:
             theirs = _parsed(topic, kind)
         except (TypesysError, KeyError, ValueError, AssertionError) as error:
+            if topic.type_hash and topic.type_hash == self._ours.hash_rihs01(kind):
+                return self._ours
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise BagError(f"{undecoded}: its definition does not parse: {reason}") from error
         if kind not in theirs:
@@ -110,6 +113,8 @@ def _parsed(topic: Topic, kind: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for section in sections:
             text = section.partition("\n")[2] if section.startswith("IDL: ") else section
+            # What is included has a section of its own, and rosbags knows no such line.
+            text = re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)
             if text.strip():
                 found |= get_types_from_idl(text)
         return found

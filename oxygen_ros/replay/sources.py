@@ -77,7 +77,7 @@ def find(bag: Bag, settings: Settings, names: Names, decoding: Decoding) -> Feed
         try:
             return Feed(topic.name, make(decoding.decoder(topic, types), full_type(topic.type)))
         except BagError as error:
-            other = full_type(topic.type) in CAMERA_TYPES.values() and types[0] in CAMERA_TYPES.values()
+            other = {full_type(topic.type), types[0]} == set(CAMERA_TYPES.values())
             problems.append(f"{error}{' (parameter camera.<name>.transport)' if other else ''}")
             return None
 

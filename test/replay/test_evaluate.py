@@ -3,9 +3,11 @@
 import json
 import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from ament_index_python.packages import get_package_share_directory
 from bags import BAG, COPIES, beginning, typestore, write_mcap, write_ros1, write_rosbag2
 
 from oxygen_ros.embodiment.images import decode_compressed
@@ -82,8 +84,20 @@ def test_standard_and_our_types_decode_without_definitions_and_strangers_are_lis
     assert sorted(result["not_used"]) == strangers
 
 
-IDL = """module oxygen_ros { module msg { struct Instruction {
-  uint64 id; uint8 task; string text; uint32 max_tokens; uint8 priority; }; }; };"""
+INSIDE = {kind: ("std_msgs/msg/Header", "builtin_interfaces/msg/Time")
+          for kind in ("sensor_msgs/msg/JointState", "sensor_msgs/msg/CompressedImage")}
+
+
+def idl(kind: str) -> tuple[str, str, bytes]:
+    """As rosbag2 has it where a package has no .msg: the type's IDL file, and after it those of what it is made of."""
+    sections = []
+    for name in (kind, *INSIDE.get(kind, ())):
+        package, _, base = name.split("/")
+        text = Path(get_package_share_directory(package), "msg", f"{base}.idl").read_text()
+        sections.append("=" * 80 + f"\nIDL: {name}\n{text}")
+    return kind, "ros2idl", "".join(sections).encode()
+
+
 SHORTER = "uint64 id\nuint8 task\nstring text\nuint32 max_tokens\n"
 
 
@@ -96,9 +110,8 @@ def schemas(**ours):
     return schema
 
 
-def test_an_idl_definition(tmp_path, side, plain):
-    idl = ("oxygen_ros/msg/Instruction", "ros2idl", ("=" * 80 + "\nIDL: oxygen_ros/msg/Instruction\n" + IDL).encode())
-    result = report(write_mcap(tmp_path / "x.mcap", beginning(SECONDS), TYPES, schema=schemas(Instruction=idl)), side)
+def test_idl_definitions(tmp_path, side, plain):
+    result = report(write_mcap(tmp_path / "x.mcap", beginning(SECONDS), TYPES, schema=idl), side)
     assert said(result) == plain and not result["notes"]
 
 
