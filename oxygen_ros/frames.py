@@ -122,6 +122,11 @@ class Frames:
         """End the motion under way, as stop_policy says. From any thread, whatever frame runs."""
         self._commander.hold(instruction_id)
 
+    def prepare(self) -> None:
+        """Do ahead of the next frame what it will not have to do if its pictures are still the newest ones then."""
+        if self._instructions.task is not None:
+            self._policy.pipeline.prepare(self._inputs.pictures(self._now()))
+
     def make(self, tick: Tick) -> None:
         """A frame may fail; the loop, the node and the next frame do not."""
         frame, health = Frame(self._commander.number(), tick, time.monotonic()), self.health

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -304,6 +305,14 @@ class Inputs:
         """Stamp of the oldest of the last good messages, fresh or not; None while a topic has had none."""
         stamps = [source.good_stamp_ns for source in self]
         return None if None in stamps else min(stamps)
+
+    def pictures(self, now: Now) -> dict[str, np.ndarray]:
+        """The newest good pictures, of those cameras that have one."""
+        found = {}
+        for name, camera in self.cameras.items():
+            with suppress(NotReady):
+                found[name] = camera.picture(now).pixels
+        return found
 
     def snapshot(self, now: Now) -> Snapshot:
         """What a frame that begins now is made from. Raises NotReady with a reason for each topic that lacks."""

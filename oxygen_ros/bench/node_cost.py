@@ -105,9 +105,10 @@ def _cost(listener: Listener, folder: Path, seconds: float) -> dict:
         watched = listener.watch_a_camera()
         time.sleep(SETTLE)
         listener.destroy_subscription(watched)
-    # The engine computes in the thread that makes frames: its share of their time is its share of that thread's CPU.
-    whole = sum(s.total for s in stats)
-    engine = frames * sum(s.prefill + s.denoise + s.decode for s in stats) / whole
+    # The engine computes in the thread that makes frames, on one core: it takes no more than its time, and no more than
+    # its share of what that thread takes. On a busy machine the latter is less.
+    took = sum(s.prefill + s.denoise + s.decode for s in stats)
+    engine = min(took / seconds, frames * took / sum(s.total for s in stats))
     preprocess = [s.preprocess for s in stats]
     sent = [_seconds(c.header.stamp) + _seconds(c.latency) for _, c in chunks]
     ways = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,7 +16,7 @@ from .letterbox import resize_with_pad, resize_with_pad_lerobot
 from .normalization import Normalizer, Statistics
 from .prompt import clean_text, subtask_text
 from .prompt_writer import PromptWriter
-from .robot import Robot
+from .robot import Camera, Robot
 from .tokenizer import Tokenizer
 
 RESIZES = {"openpi": resize_with_pad, "lerobot": resize_with_pad_lerobot}
@@ -81,8 +80,7 @@ class Pipeline:
             self._resize = partial(resize_with_pad_lerobot, padding=padding)
         self._writer = PromptWriter(tokenizer, robot.prompt, max_tokens)
         self._language_prompts, self._shares_task_only = language_prompts, shares_task_only
-        # Pillow scales a picture without holding Python up: each camera on a core of its own.
-        self._hands = ThreadPoolExecutor(len(robot.cameras), "pictures")
+        self._prepared: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # camera -> picture, and what the model sees of it
         self._state, self._actions = (
             Normalizer(
                 normalization if isinstance(normalization, str) else normalization[feature],
@@ -104,6 +102,11 @@ class Pipeline:
             bad = [name for name, value in zip(self.robot.joints, model_state) if not np.isfinite(value)]
             raise InputError("state", f"no finite {', '.join(bad)}", "finite numbers")
         return self._assemble(images, model_state, task, self.robot.range_warnings(state))
+
+    def prepare(self, images: Mapping[str, np.ndarray]) -> None:
+        """Scale pictures, as `observe` takes them, that are likely to be observed next. They must not change any more."""
+        cameras = [camera for camera in self.robot.cameras if camera.name in images]
+        self._prepared = {c.name: (images[c.name], self._square(c, images[c.name])) for c in cameras}
 
     def rehearse(self, cameras: Collection[str]) -> ModelInput:
         """Model input of blank JPEG pictures of these cameras and a state in the midst of the statistics.
@@ -172,10 +175,12 @@ class Pipeline:
             image = images[camera.name]
             if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
                 raise InputError(f"picture of {camera.name}", f"{image.dtype} {list(image.shape)}", "uint8 [H, W, 3]")
-        squares = self._hands.map(
-            lambda camera: self._resize(rotate(images[camera.name], camera.rotation), self.image_size), present
-        )
-        return np.stack(list(squares)), [camera.name for camera in present]
+        squares = [self._square(camera, images[camera.name]) for camera in present]
+        return np.stack(squares), [camera.name for camera in present]
+
+    def _square(self, camera: Camera, image: np.ndarray) -> np.ndarray:
+        picture, square = self._prepared.get(camera.name, (None, None))
+        return square if picture is image else self._resize(rotate(image, camera.rotation), self.image_size)
 
 
 def _statistics(measures: Statistics | Mapping[str, np.ndarray] | None) -> Statistics:

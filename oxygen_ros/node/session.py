@@ -46,7 +46,7 @@ class Session:
         self.activated = 0.0  # time.monotonic
         self._timer = None
         self._endpoints = Endpoints(node, self._throttle)
-        self.loop = FrameLoop(lambda tick: self.frames.make(tick), broken)
+        self.loop = FrameLoop(lambda tick: self.frames.make(tick), broken, lambda: self.frames.prepare())
         try:
             # In the thread that will make the real ones, and before anybody can ask something.
             self.loop.run(lambda: self.policy.rehearse(settings.cameras))

@@ -233,3 +233,15 @@ for name in ("rclpy", "torch", "sensor_msgs"):
 import oxygen_ros.embodiment.pipeline, oxygen_ros.embodiment.registry, oxygen_ros.embodiment.joints
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_prepared_pictures_are_those_very_ones(aloha):
+    state = np.full(14, 0.5)
+    plain = aloha.observe(PICTURES, state, "wave").images
+    aloha.prepare(PICTURES)
+    np.testing.assert_array_equal(aloha.observe(PICTURES, state, "wave").images, plain)
+    # Another picture of the same camera is another picture, whatever was prepared.
+    newer = {**PICTURES, "cam_high": PICTURES["cam_left_wrist"]}
+    seen = aloha.observe(newer, state, "wave").images
+    np.testing.assert_array_equal(seen[0], plain[1])
+    np.testing.assert_array_equal(seen[1:], plain[1:])

@@ -1,6 +1,7 @@
 """The frame thread: one frame at a time, errands in between, and what an errand raises reaches who asked for it."""
 
 import threading
+import time
 
 import pytest
 
@@ -52,3 +53,29 @@ def test_what_work_raises_ends_all_ticks_and_is_told_once():
     loop.run(lambda: None)  # the thread is still there
     loop.close()
     assert len(count) == len(told) == 1 and isinstance(told[0], KeyError)
+
+
+def test_what_can_be_done_ahead_is_done_once_between_two_ticks():
+    order, ready = [], threading.Event()
+    loop = FrameLoop(lambda tick: order.append("work"), pytest.fail, lambda: (order.append("ahead"), ready.set()))
+    loop.start()
+    for _ in range(2):
+        ready.clear()
+        loop.tick(Tick(time.monotonic() + 0.2, 0.2))
+        assert ready.wait(5)
+        loop.run(lambda: None)
+    time.sleep(0.3)
+    loop.close()
+    assert order == ["work", "ahead"] * 2
+
+
+def test_no_preparation_after_the_end():
+    order, worked = [], threading.Event()
+    loop = FrameLoop(lambda tick: worked.set(), pytest.fail, lambda: order.append("ahead"))
+    loop.start()
+    loop.tick(Tick(time.monotonic() + 0.2, 0.2))
+    assert worked.wait(5)
+    loop.stop()
+    time.sleep(0.3)
+    loop.close()
+    assert order == []
