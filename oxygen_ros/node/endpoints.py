@@ -7,6 +7,7 @@ import functools
 import threading
 from collections.abc import Callable
 
+from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
 from rclpy.exceptions import InvalidTopicNameException
 from rclpy.lifecycle import LifecycleNodeMixin, LifecyclePublisher
 from rclpy.node import Node
@@ -19,6 +20,9 @@ from . import qos
 from .throttle import Throttle
 
 _PATIENCE = 1.0  # s
+# The executor asks each event of each endpoint before each message, and `graph` tells the same, once a second.
+_NO_PUBLISHER_EVENTS = PublisherEventCallbacks(use_default_callbacks=False)
+_NO_SUBSCRIPTION_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)
 
 
 class Endpoints:
@@ -32,28 +36,32 @@ class Endpoints:
 
     def publisher(self, kind: type, topic: str, profile: QoSProfile, *, timing: bool = True) -> LifecyclePublisher:
         """timing: whether deadline and lifespan can be overridden. Raises SettingsError."""
-        made = make(self._node.create_lifecycle_publisher, kind, topic, copy.copy(profile),
+        made = make(self._node.create_lifecycle_publisher, kind, topic, copy.copy(profile), event_callbacks=_NO_PUBLISHER_EVENTS,
                     qos_overriding_options=qos.overridable(timing=timing))
         self.publishers.append(made)
         return made
 
     def lasting_publisher(self, kind: type, topic: str, profile: QoSProfile) -> Publisher:
         """One that publishes in every state of the node. Raises SettingsError."""
-        made = make(self._node.create_publisher, kind, topic, copy.copy(profile),
+        made = make(self._node.create_publisher, kind, topic, copy.copy(profile), event_callbacks=_NO_PUBLISHER_EVENTS,
                     qos_overriding_options=qos.overridable())
         self.lasting.append(made)
         return made
 
     def subscription(self, kind: type, topic: str, callback: Callable, profile: QoSProfile, *,
-                     entity: str | None = None, **options) -> Subscription:
+                     entity: str | None = None) -> Subscription:
         """A subscription to serialised messages; its name after remaps is `topic_name`.
 
         entity: tells two subscriptions to one topic apart in `qos_overrides`. Raises SettingsError.
         """
         made = make(self._node.create_subscription, kind, topic, self._guarded(topic, callback), copy.copy(profile),
-                    raw=True, qos_overriding_options=qos.overridable(entity), **options)
+                    raw=True, event_callbacks=_NO_SUBSCRIPTION_EVENTS, qos_overriding_options=qos.overridable(entity))
         self.subscriptions.append(made)
         return made
+
+    @property
+    def all_publishers(self) -> list[Publisher]:
+        return [*self.publishers, *self.lasting]
 
     def close(self) -> None:
         """Destroy them all, and return when they are gone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
 from rclpy.subscription import Subscription
 from rclpy.topic_endpoint_info import TopicEndpointInfo
@@ -35,6 +36,23 @@ def deaf(node: Node, subscriptions: Iterable[Subscription]) -> list[str]:
                 lines.append(f"{who} with {_policies(publisher.qos_profile)}, this node asks for "
                              f"{_policies(subscription.qos_profile)} ({reason.removeprefix('ERROR: ').rstrip(';')}); "
                              "see qos_overrides")
+    return lines
+
+
+def unheard(node: Node, publishers: Iterable[Publisher]) -> list[str]:
+    """A line for each subscription that cannot hear a publisher of ours, with topic and types or policies."""
+    lines = []
+    for publisher in publishers:
+        ours = _type_name(publisher.msg_type)
+        for subscription in node.get_subscriptions_info_by_topic(publisher.topic_name):
+            who = f"{publisher.topic_name}: not heard by {_who(subscription)}, which expects"
+            if subscription.topic_type != ours:
+                lines.append(f"{who} {subscription.topic_type}, this node publishes {ours}")
+                continue
+            compatible, reason = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
+            if compatible == QoSCompatibility.ERROR:
+                lines.append(f"{who} {_policies(subscription.qos_profile)} "
+                             f"({reason.removeprefix('ERROR: ').rstrip(';')}); see qos_overrides")
     return lines
 
 

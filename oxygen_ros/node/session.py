@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 from rclpy.duration import Duration
-from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.lifecycle import LifecycleNodeMixin
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import JointState
@@ -119,7 +118,8 @@ class Session:
 
     def graph_problems(self) -> list[str]:
         """What the ROS graph says against our subscriptions, a line each."""
-        return graph.deaf(self._node, self._judged) + graph.rivals(self._node, self._joints)
+        return (graph.deaf(self._node, self._judged) + graph.unheard(self._node, self._endpoints.all_publishers)
+                + graph.rivals(self._node, self._joints))
 
     # Topics
 
@@ -140,8 +140,7 @@ class Session:
         self._joints = listen(JointState, self.inputs.joints)
         volatile = subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION, entity="volatile")
         # That it matches no volatile publisher is what the other one is for, and no news to anybody.
-        subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION_LATCHED, entity="latched",
-                  event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False))
+        subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION_LATCHED, entity="latched")
         self._judged = [*cameras, self._joints, volatile]
 
     def _on_instruction(self, serialized: bytes, info) -> None:

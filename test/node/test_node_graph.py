@@ -7,6 +7,8 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from robot import CAMERAS, CONFIG, JOINTS, SETTINGS, TOPIC, Process, Robot, next_domain, node_process
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
+from oxygen_ros.msg import ActionChunk
+
 WARN = DiagnosticStatus.WARN
 BEST, RELIABLE = ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE
 VOLATILE, LATCHED = DurabilityPolicy.VOLATILE, DurabilityPolicy.TRANSIENT_LOCAL
@@ -85,6 +87,15 @@ def test_camera_that_the_override_cannot_hear_is_named(active):
         "inputs", "/cam_left_wrist/image_raw/compressed: not heard from /robot, which publishes with best_effort, "
         "volatile, this node asks for reliable, volatile", level=WARN), "a status")
     assert not active.heard.reported("inputs", "/cam_high/image_raw/compressed: not heard")
+
+
+def test_who_cannot_hear_the_node_is_named(active):
+    listener = active.node.create_subscription(ActionChunk, "/oxygen/action_chunk", lambda m: None,
+                                               QoSProfile(depth=1, durability=LATCHED))
+    active.wait_for(lambda: active.heard.reported(
+        "inputs", "/oxygen/action_chunk: not heard by /robot, which expects reliable, transient_local", level=WARN),
+        "a status")
+    active.node.destroy_subscription(listener)
 
 
 def test_publisher_of_another_type_and_second_joint_publisher_are_named(active):
