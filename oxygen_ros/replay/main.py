@@ -31,6 +31,7 @@ from .sources import NOTHING, Names
 
 _STOP = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130
+_MOST_REMARKS = 10  # of a bag on the terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,10 +143,8 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
     if evaluated:
         print(_table(evaluated, total))
     for result in evaluated:
-        if found := result.get("difference"):
-            print(f"{Path(result['bag']).name}: actions differ by at most {_number(found['max'])} over "
-                  f"{found['frames']} frames, {found['frames_in_one_only']} were made by one of the two only; "
-                  f"{len(found['texts']['different'])} texts differ")
+        for line in _remarks(result):
+            print(f"{Path(result['bag']).name}: {line}")
     for line in _warnings(report, sides):
         print(line)
     print(f"written to {options.out / 'report.html'} and {options.out / 'report.json'}")
@@ -262,6 +261,21 @@ def _about(report: dict[str, Any], sides: Sequence[Side]) -> dict[str, Any]:
     if report["gate"]:
         rows["equal"] = "yes" if report["gate"]["passed"] else f"NO: {report['gate']['reason']}"
     return {"time": report["time"], "rows": rows, "warnings": _warnings(report, sides)}
+
+
+def _remarks(result: dict[str, Any]) -> list[str]:
+    """What a reader of the table should know of one bag."""
+    lines = result["notes"] + [note for side in result["sides"].values() for note in side["notes"]]
+    lines = list(dict.fromkeys(lines))
+    if len(lines) > _MOST_REMARKS:
+        lines[_MOST_REMARKS:] = [f"{len(lines) - _MOST_REMARKS} more remarks are in the report"]
+    if result["not_used"]:
+        lines.append(f"not used: {', '.join(result['not_used'])}")
+    if found := result.get("difference"):
+        lines.append(f"actions differ by at most {_number(found['max'])} over {found['frames']} frames, "
+                     f"{found['frames_in_one_only']} were made by one of the two only; "
+                     f"{len(found['texts']['different'])} texts differ")
+    return lines
 
 
 def _warnings(report: dict[str, Any], sides: Sequence[Side]) -> list[str]:

@@ -168,6 +168,13 @@ def test_two_policies_that_differ_fail_the_gate(config, bags, tmp_path, capsys):
     assert not list((tmp_path / "out").glob("*.mcap"))
 
 
+def test_it_says_what_it_obeys_and_what_it_leaves_out(config, bags, tmp_path, capsys):
+    assert run(config, tmp_path, bags["mcap"], "--start", 0.2, "--no-mcap") == 0
+    said = capsys.readouterr().out
+    assert "one.mcap: instruction of 0.2 s before the start: transfer the cube" in said
+    assert "one.mcap: not used: /phase (std_msgs/msg/String)" in said
+
+
 def test_several_processes_give_the_same(config, bags, done, tmp_path):
     _, _, report = done
     code = run(config, tmp_path, *all_of(bags), "--against-mode", "isolated_sequential", "--jobs", 2)
