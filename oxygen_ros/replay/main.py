@@ -16,6 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from ..bench.machine import busy, describe
 from ..checkpoint.errors import CheckpointError
 from ..embodiment.errors import InputError
 from ..engine.baselines import MODES
@@ -39,10 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     stop = _Stop()
     try:
+        machine = describe(torch.device("cpu"))
         order = _order(options)
         options.out.mkdir(parents=True, exist_ok=True)
         sides = sides_of(order, _say if options.verbose else lambda line: None)
-        return _run(options, order, sides, stop)
+        machine["device"] = describe(sides[0].policy.engine.model.device)["gpu"] or "cpu"
+        return _run(options, order, sides, stop, machine)
     except (SettingsError, CheckpointError, InputError, NoCluster) as error:
         return _fail(str(error))
     except OSError as error:
@@ -101,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop: _Stop) -> int:
+def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop: _Stop, machine: dict[str, Any]) -> int:
     bags = list(zip(options.bags, _keys(options.bags)))
     cache = options.out / "bags"
     cache.mkdir(exist_ok=True)
@@ -127,6 +132,7 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
     gate = _gate(evaluated, options.expect_equal) if options.expect_equal is not None else None
     report = {
         "command": "oxygen-replay", "time": time.strftime("%Y-%m-%d %H:%M:%S %z"), "config": str(options.config),
+        "machine": machine,
         "part": {"start": options.start, "seconds": options.seconds if math.isfinite(options.seconds) else None,
                  "instruction": options.instruction},
         "sides": {side.name: _described(side, options, number) for number, side in enumerate(sides)},
@@ -255,7 +261,8 @@ def _about(report: dict[str, Any], sides: Sequence[Side]) -> dict[str, Any]:
         name: f"{d['policy']} ({d['layout']}), robot {d['robot']}, engine {d['mode']}, {d['dtype']} on {d['device']}, "
         f"{d['control_rate']:g} Hz, seed {d['seed']}, {d['config']}" for name, d in report["sides"].items()
     }
-    part = report["part"]
+    machine, part = report["machine"], report["part"]
+    rows["machine"] = f"{machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}, {machine['device']}"
     if part["start"] or part["seconds"]:
         rows["part"] = f"from {part['start']:g} s" + (f", {part['seconds']:g} s" if part["seconds"] else "")
     if report["gate"]:
@@ -283,6 +290,8 @@ def _warnings(report: dict[str, Any], sides: Sequence[Side]) -> list[str]:
     if report["partial"]:
         left = len(report["not_reached"])
         lines.append("This report is partial: it was stopped" + (f", {left} bags were not reached." if left else "."))
+    if busy(machine := report["machine"]):
+        lines.append(f"The machine was busy before (load {machine['load_average_before']:.1f}): times are too long.")
     random = [side.name for side in sides if not side.policy.trained]
     if random:
         lines.append(f"The weights of {' and '.join(random)} are random: data flow and timing are real, actions and "
