@@ -12,7 +12,7 @@ from ..engine.observation import Observation
 from ..engine.passes import Passes
 from ..engine.request import LanguageRequest, RunningRequest
 from ..pi05.config import TransformerConfig
-from ..pi05.layers import attend
+from ..pi05.layers import attend, rms_normalize
 from ..pi05.model import Pi05
 from ..pi05.packed import Linear
 from . import plain, roofline
@@ -104,9 +104,16 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     yield "cameras in one batch", lambda: model.vision(pictures), lambda: plain.encode(model, pictures)
 
     x = torch.randn(length, config.backbone.width, device=device).to(model.dtype)
+    scale = torch.randn(config.backbone.width, device=device)
     yield (
         "last layer: keys and values only",
         lambda: backbone.prefill(x, lab.slot), lambda: plain.prefill(backbone, x, lab.slot),
+    )
+
+    yield (
+        "norm weights part of the next matrix (prefill)",
+        lambda: [rms_normalize(x, config.rms_norm_eps) for _ in range(2 * config.backbone.depth)],
+        lambda: [plain.norm(x, scale, config.rms_norm_eps) for _ in range(2 * config.backbone.depth)],
     )
 
     query = torch.randn(length, heads, head_dim, device=device).to(model.dtype)

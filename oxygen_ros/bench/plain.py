@@ -8,6 +8,7 @@ from torch import Tensor
 from ..pi05.backbone import Backbone
 from ..pi05.cache import KeyValue, Strip
 from ..pi05.flow import euler, flow_times
+from ..pi05.layers import rms_normalize
 from ..pi05.model import Pi05
 
 
@@ -25,6 +26,11 @@ def encode(model: Pi05, images: Tensor) -> Tensor:
 def prefill(backbone: Backbone, x: Tensor, strip: Strip) -> None:
     """The whole last layer for every position."""
     backbone.prefill(x, strip, hidden="all")
+
+
+def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The norm's weight applied every time; x [T, width], weight [width]."""
+    return (rms_normalize(x, eps) * (1.0 + weight)).to(x.dtype)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

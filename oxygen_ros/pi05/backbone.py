@@ -14,22 +14,31 @@ from torch import Tensor, nn
 from .cache import KeyValue, Strip, Tail
 from .config import TransformerConfig
 from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
-from .packed import PackedWeight, can_pack
+from .packed import Linear, PackedWeight
 
 Memory = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Takes a layer's query, key and value, keeps the latter two, returns the attended [T, heads * D]."""
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * (1 + weight): a weight of zero is the identity."""
+    """x / rms(x) * (1 + weight): a weight of zero is the identity. Folded, the weight is part of the matrices that follow."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
         self.weight = nn.Parameter(torch.zeros(width))
+        self.folded = False
 
     def forward(self, x: Tensor) -> Tensor:
-        return (rms_normalize(x, self.eps) * (1.0 + self.weight.float())).to(x.dtype)
+        normed = rms_normalize(x, self.eps)
+        return (normed if self.folded else normed * (1.0 + self.weight.float())).to(x.dtype)
+
+    def fold(self, *following: Linear) -> None:
+        """Give the weight to the matrices that read what is normalised here, before they are packed."""
+        for linear in following:
+            linear.weight.data = linear.weight * (1.0 + self.weight)
+        self.folded = True
+        del self.weight
 
 
 class BackboneLayer(nn.Module):
@@ -48,6 +57,10 @@ class BackboneLayer(nn.Module):
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + self.attention.out(attended)
         return x + self.mlp(self.norm2(x))
+
+    def fold_norms(self) -> None:
+        self.norm1.fold(self.attention.qkv)
+        self.norm2.fold(self.mlp.gate_up)
 
 
 @dataclass(frozen=True)
@@ -83,11 +96,14 @@ class Backbone(nn.Module):
         """hidden [R, width] after the final norm -> [R, vocab_size]."""
         return F.linear(hidden, self._head()) if self._packed_head is None else self._packed_head(hidden)
 
-    def pack_head(self) -> None:
-        """As `Linear.pack`. The embedding stays to be read, so a tied head then costs its memory once more."""
-        if self._packed_head is None and can_pack(self.embedding):
-            self._packed_head = PackedWeight(self._head().detach())
-            self.head = None
+    def pack(self) -> None:
+        """As `Linear.pack`, with the layers' norms folded. The embedding stays to be read, so a tied head then costs its
+        memory once more."""
+        for layer in self.layers:
+            layer.fold_norms()
+        self.layers[-1].attention.keep_kv()
+        self._packed_head = PackedWeight(self._head().detach())
+        self.head = None
 
     def _head(self) -> Tensor:
         return self.embedding if self.head is None else self.head

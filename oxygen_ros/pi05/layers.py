@@ -125,10 +125,9 @@ class SelfAttention(nn.Module):
 
     def keep_kv(self) -> None:
         """Have the matrix of `project_kv` by itself, before that of all three is packed."""
-        if self._kv is None:
-            weight = self._kv_weight()
-            self._kv = Linear(*weight.t().shape)
-            self._kv.weight = nn.Parameter(weight.detach().clone())
+        weight = self._kv_weight()
+        self._kv = Linear(*weight.t().shape)
+        self._kv.weight = nn.Parameter(weight.detach().clone())
 
     def _kv_weight(self) -> Tensor:
         return self.qkv.weight[self.num_heads * self.head_dim :]

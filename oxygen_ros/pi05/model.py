@@ -37,6 +37,7 @@ class Pi05(nn.Module):
         self.vision = VisionTower(config.vision, config.backbone.width)
         self.backbone = Backbone(config.backbone, config.vocab_size, config.rms_norm_eps, config.rope_theta)
         self.expert = ActionExpert(config)
+        self.packed = False
 
     @property
     def device(self) -> torch.device:
@@ -60,12 +61,13 @@ class Pi05(nn.Module):
 
         The values stay the same; the plain weights are given back, so the network cannot be saved or moved afterwards.
         """
-        if can_pack(self.backbone.embedding):
-            self.backbone.layers[-1].attention.keep_kv()
+        if self.packed or not can_pack(self.backbone.embedding):
+            return
+        self.packed = True
+        self.backbone.pack()
         for module in self.modules():
             if isinstance(module, Linear):
                 module.pack()
-        self.backbone.pack_head()
 
     def embed_images(self, images: Tensor) -> Tensor:
         """images [N, 3, S, S] in [-1, 1] -> [N * tokens_per_image, width], one after the other."""
