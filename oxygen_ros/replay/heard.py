@@ -52,6 +52,7 @@ def heard(live: Live, offline: Rollout) -> Rollout:
         rollout.moments.append(Moment(
             stamp_ns + _nanoseconds(chunk.latency), actions, _nanoseconds(chunk.start), stamp_ns, same and same.state,
             stats=stats, instruction_id=chunk.instruction_id, sequence=sequence,
+            sent_ns=stamp_ns + _nanoseconds(chunk.latency),
         ))
     rollout.misses = max((stats.deadline_misses for _, stats in times.values()), default=0)
     rollout.answers = _answers(bag, decoding, f"{live.node}/language_tokens")

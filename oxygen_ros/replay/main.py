@@ -76,6 +76,8 @@ def _parser() -> argparse.ArgumentParser:
                       help="seconds from the beginning (default: 0)")
     what.add_argument("--seconds", type=_seconds, default=math.inf, metavar="S", help="how many (default: to the end)")
     what.add_argument("--instruction", default="", metavar="TEXT", help="task, in place of what was recorded")
+    what.add_argument("--latency", type=_seconds, default=0.0, metavar="S",
+                      help="seconds from a tick to its chunk, as on the robot; ticks within are missed (default: 0)")
 
     names = parser.add_argument_group("what topics are called in the bags")
     names.add_argument("--commands", default="joint_commands", metavar="TOPIC",
@@ -134,7 +136,7 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
         "command": "oxygen-replay", "time": time.strftime("%Y-%m-%d %H:%M:%S %z"), "config": str(options.config),
         "machine": machine,
         "part": {"start": options.start, "seconds": options.seconds if math.isfinite(options.seconds) else None,
-                 "instruction": options.instruction},
+                 "instruction": options.instruction, "latency": options.latency},
         "sides": {side.name: _described(side, options, number) for number, side in enumerate(sides)},
         "partial": partial, "not_reached": [bag for bag, key in bags if key not in pieces],
         "bags": results, "overall": total, "gate": gate,
@@ -194,7 +196,7 @@ def _order(options: argparse.Namespace) -> Order:
     return Order(
         from_yaml(options.config), options.mode,
         Names(options.namespace, remaps, options.instruction_topic, commands, options.text),
-        Part(options.start, options.seconds, options.instruction),
+        Part(options.start, options.seconds, options.instruction, options.latency),
         from_yaml(options.against) if options.against else None, options.against_mode,
         Live(options.live, options.live_node) if options.live else None, not options.no_mcap,
     )

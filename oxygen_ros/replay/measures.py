@@ -109,8 +109,8 @@ def moment_errors(rollout: Rollout, robot: Robot, commands: Commands) -> np.ndar
 
 def executed(rollout: Rollout, robot: Robot) -> Executed:
     step_ns = round(robot.step_dt * 1e9)
-    chunks = sorted((m for m in (*rollout.moments, *rollout.holds) if m.actions is not None), key=lambda m: m.tick_ns)
-    firsts = [max(0, -(-(m.tick_ns - m.start_ns) // step_ns)) for m in chunks]
+    chunks = sorted((m for m in (*rollout.moments, *rollout.holds) if m.actions is not None), key=lambda m: m.sent_ns)
+    firsts = [max(0, -(-(m.sent_ns - m.start_ns) // step_ns)) for m in chunks]
     times, values, starts, jumps = [], [], [], []
     for i, (moment, first) in enumerate(zip(chunks, firsts)):
         actions, end = compared(robot, moment), len(moment.actions)
@@ -166,6 +166,7 @@ def timing(rollout: Rollout) -> dict[str, Any]:
     chunks = [m for m in moments if m.actions is not None]
     stats = [m.stats for m in moments if m.stats is not None]
     ticks = len(moments)
+    span = 1 + round((moments[-1].tick_ns - moments[0].tick_ns) / rollout.period_ns)  # with those that were missed
     waited = max((s.stale_inputs for s in stats), default=0)
     used = {topic: len({m.used[topic] for m in chunks if topic in m.used}) for topic in rollout.received}
     return {
@@ -175,7 +176,7 @@ def timing(rollout: Rollout) -> dict[str, Any]:
         "stale_input_rate": waited / ticks,
         "failed_frame_rate": sum(m.stats is None for m in moments) / ticks,
         "deadline_misses": rollout.misses,
-        "deadline_miss_rate": rollout.misses / ticks,
+        "deadline_miss_rate": rollout.misses / span,
         "first_chunk_latency_s": percentiles([m.stats.first_chunk_latency for m in chunks if m.stats]),
         "frame_s": percentiles([s.total for s in stats]),
         "observation_age_s": percentiles([(m.tick_ns - min(m.used.values())) / 1e9 for m in chunks if m.used]),

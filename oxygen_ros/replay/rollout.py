@@ -1,7 +1,7 @@
 """One policy over one recording: the frames that a node would have made, and what it would have said.
 
-Time is the recording's: it stands still while a frame is computed, so that actions do not depend on the machine.
-What a frame costs is measured beside it.
+Time is the recording's: while a frame is computed it stands still, or goes on by a latency that is given, so that
+actions do not depend on the machine. What a frame costs is measured beside it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class Part:
-    """Of a recording: seconds from its beginning, and how many; instruction: given in place of the recorded ones."""
+    """Of a recording: seconds from its beginning, and how many. instruction: given in place of the recorded ones.
+    latency: seconds from a tick to its chunk; ticks within it are missed."""
 
     start: float = 0.0
     seconds: float = float("inf")
     instruction: str = ""
+    latency: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Moment:
 
     state: positions [joints] that the actions were computed from. used: topic -> stamp of the message that was used.
     reasons: why there is no chunk. stats: None where the frame failed. instruction_id: of the task obeyed.
+    sent_ns: when the chunk was given out.
     """
 
     tick_ns: int
@@ -59,6 +62,7 @@ class Moment:
     reasons: tuple[str, ...] = ()
     instruction_id: int = 0
     sequence: int = 0
+    sent_ns: int = 0
 
 
 @dataclass
@@ -103,10 +107,12 @@ class Rollout:
 
 @dataclass
 class Draw:
-    """What the noise of a frame is drawn from."""
+    """What the noise of a frame is drawn from, and how much of the recording's time computing it has taken so far."""
 
     seed: int
     tick: int = 0
+    latency_ns: int = 0
+    spent_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,11 @@ class Repeatable(Policy):
         config = self.engine.model.config
         generator = torch.Generator().manual_seed(self.draw.seed * 1_000_003 + self.draw.tick)
         return replace(seen, noise=torch.randn(config.action_horizon, config.action_dim, generator=generator))
+
+
+    def robot_actions(self, *arguments) -> np.ndarray:
+        self.draw.spent_ns = self.draw.latency_ns
+        return super().robot_actions(*arguments)
 
 
 def repeatable(policy: Policy, seed: int) -> Repeatable:
@@ -157,7 +168,7 @@ class _Desk:
 def _moment(tick_ns: int, chunk: Chunk, stats: Stats | None) -> Moment:
     used = dict(chunk.snapshot.stamps) if chunk.snapshot else {}
     return Moment(tick_ns, chunk.actions, chunk.start_ns, chunk.stamp_ns, chunk.state, used, stats, (),
-                  chunk.instruction_id, chunk.sequence)
+                  chunk.instruction_id, chunk.sequence, chunk.sent_ns)
 
 
 class OfflineNode:
@@ -222,7 +233,8 @@ class OfflineNode:
         self._rollout.answers.append(answer)
 
     def _now(self) -> Now:
-        return Now(self._ns, self._ns)
+        now_ns = self._ns + self._policy.draw.spent_ns
+        return Now(now_ns, now_ns)
 
     # The recording
 
@@ -235,12 +247,18 @@ class OfflineNode:
         self._rollout = Rollout(start_ns, every_ns)
         if start_ns + every_ns > bag.end_ns:
             raise BagError(f"{bag.path} is {bag.duration:.2f} s long, there is no control tick after {part.start:g} s")
+        draw = self._policy.draw
+        draw.latency_ns, draw.spent_ns, busy_ns = round(part.latency * 1e9), 0, start_ns
         self._prepare(bag, part, start_ns)
         try:
             for tick_ns, come in ticks(self._messages(bag, start_ns), start_ns, end_ns, every_ns):
                 for message in come:
                     self._receive(message.topic, message.data, message.received_ns, part)
-                self._tick(tick_ns)
+                if tick_ns >= busy_ns:
+                    self._tick(tick_ns)
+                    busy_ns, draw.spent_ns = tick_ns + draw.spent_ns, 0
+                else:
+                    self._rollout.misses += 1
                 if not goes_on((tick_ns - start_ns) / (end_ns - start_ns)):
                     self._rollout.partial = tick_ns + every_ns <= end_ns
                     break

@@ -13,6 +13,7 @@ from bags import BAG, COPIES, beginning, typestore, write_mcap, write_ros1, writ
 from oxygen_ros.embodiment.images import decode_compressed
 from oxygen_ros.replay.bag import BagError, Recorded, open_bag
 from oxygen_ros.replay.evaluate import evaluate
+from oxygen_ros.replay.measures import timing
 from oxygen_ros.replay.rollout import Part
 from oxygen_ros.replay.sources import Names
 
@@ -286,6 +287,22 @@ def test_the_result_is_json(side):
 
 def test_asked_twice_it_says_the_same(side):
     assert said(report(BAG, side, Part(seconds=0.5))) == said(report(BAG, side, Part(seconds=0.5)))
+
+
+def test_latency_moves_what_is_executed_not_what_is_seen(side):
+    at_once = evaluate(str(BAG), [side], Names(), Part(seconds=0.55)).rollouts[0]
+    later = evaluate(str(BAG), [side], Names(), Part(seconds=0.55, latency=0.04)).rollouts[0]
+    assert [m.used for m in later.moments] == [m.used for m in at_once.moments]
+    assert [m.sent_ns - m.tick_ns for m in later.moments] == [40_000_000] * 5
+    # The first begins when it is out; later ones skip what latency has overtaken.
+    assert [m.start_ns - m.tick_ns for m in later.moments[:1]] == [40_000_000]
+    assert [m.start_ns for m in later.moments[1:]] == [m.stamp_ns for m in later.moments[1:]]
+
+
+def test_ticks_within_the_latency_are_missed(side):
+    rollout = evaluate(str(BAG), [side], Names(), Part(seconds=0.95, latency=0.15)).rollouts[0]
+    assert [round((m.tick_ns - rollout.start_ns) / 1e8) for m in rollout.moments] == [1, 3, 5, 7, 9]
+    assert rollout.misses >= 4 and timing(rollout)["deadline_miss_rate"] == pytest.approx(rollout.misses / 9)
 
 
 def test_noise_is_the_tick_s_own(side):

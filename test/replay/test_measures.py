@@ -24,8 +24,8 @@ def robot(**changes) -> Robot:
 def moment(tick_ms: int, actions, state=(0.0, 0.0), start_ms: int | None = None, **stats) -> Moment:
     actions = None if actions is None else np.array(actions, np.float32)
     start_ns = (tick_ms if start_ms is None else start_ms) * MS
-    used = {"/eye": (tick_ms - 30) * MS}
-    return Moment(tick_ms * MS, actions, start_ns, start_ns, np.array(state), used, Stats(**stats))
+    used, tick_ns = {"/eye": (tick_ms - 30) * MS}, tick_ms * MS
+    return Moment(tick_ns, actions, start_ns, start_ns, np.array(state), used, Stats(**stats), sent_ns=tick_ns)
 
 
 def rollout(*moments: Moment) -> Rollout:
