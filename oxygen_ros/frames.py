@@ -22,6 +22,9 @@ from .policy import Policy
 from .settings import Settings
 
 
+_LEFT_FOR = 20  # frames
+
+
 @dataclass(frozen=True)
 class Tick:
     """One control tick. deadline: `time.monotonic` seconds of the next one."""
@@ -112,6 +115,8 @@ class Frames:
         self._say, self._now, self._misses, self._warn, self._error = say, now, misses, warn, error
         self._commander = Commander(policy.pipeline, settings, inputs, instructions, listener.chunk, now)
         self._last_began: float | None = None
+        self._prepared: dict[str, np.ndarray] = {}
+        self._idle = 0  # frames for which nothing is prepared
 
     def begin(self) -> None:
         """Forget what was before, as on activation."""
@@ -123,9 +128,14 @@ class Frames:
         self._commander.hold(instruction_id)
 
     def prepare(self) -> None:
-        """Do ahead of the next frame what it will not have to do if its pictures are still the newest ones then."""
-        if self._instructions.task is not None:
-            self._policy.pipeline.prepare(self._inputs.pictures(self._now()))
+        """Do ahead of the next frame what it will not have to do if its pictures are still the newest ones then.
+
+        Cameras keep their distance to the ticks for long: where newer ones came in between, it is left for some frames.
+        """
+        self._idle = max(0, self._idle - 1)
+        if self._instructions.task is not None and not self._idle:
+            self._prepared = self._inputs.pictures(self._now())
+            self._policy.pipeline.prepare(self._prepared)
 
     def make(self, tick: Tick) -> None:
         """A frame may fail; the loop, the node and the next frame do not."""
@@ -171,6 +181,9 @@ class Frames:
         try:
             now = self._now()
             snapshot = self._inputs.snapshot(now)
+            if any(self._prepared.get(name) is not image for name, image in snapshot.images.items()) and self._prepared:
+                self._idle = _LEFT_FOR
+            self._prepared = {}
             model_input = self._policy.pipeline.observe(snapshot.images, snapshot.state, task.text)
         except InputError as error:
             raise NotReady([Reason("observation", str(error))]) from None

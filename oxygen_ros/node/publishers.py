@@ -51,7 +51,8 @@ class Publishers:
             trajectory = messages.joint_trajectory(self._robot, chunk, self._velocities)
             if trajectory is not None:
                 self._trajectory.publish(trajectory)
-        self._path.publish(messages.predicted_path(self._robot, chunk.actions, start_ns=chunk.start_ns))
+        if self._path.get_subscription_count():  # hundreds of points, which cost more than the chunk
+            self._path.publish(messages.predicted_path(self._robot, chunk.actions, start_ns=chunk.start_ns))
 
     def stats(self, stats: Stats) -> None:
         self._stats.publish(msg.FrameStats(**{name: v for name, v in asdict(stats).items() if name in _STATS}))
