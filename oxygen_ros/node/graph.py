@@ -41,18 +41,22 @@ def deaf(node: Node, subscriptions: Iterable[Subscription]) -> list[str]:
 
 def unheard(node: Node, publishers: Iterable[Publisher]) -> list[str]:
     """A line for each subscription that cannot hear a publisher of ours, with topic and types or policies."""
-    lines = []
+    lines, me = [], node.get_fully_qualified_name()
     for publisher in publishers:
-        ours = _type_name(publisher.msg_type)
-        for subscription in node.get_subscriptions_info_by_topic(publisher.topic_name):
-            who = f"{publisher.topic_name}: not heard by {_who(subscription)}, which expects"
+        topic, ours = publisher.topic_name, _type_name(publisher.msg_type)
+        subscriptions = node.get_subscriptions_info_by_topic(topic)
+        # As the network sees it: what a profile leaves open has a value there.
+        offered = [p.qos_profile for p in node.get_publishers_info_by_topic(topic) if _who(p) == me and subscriptions]
+        for subscription in subscriptions:
+            who = f"{topic}: not heard by {_who(subscription)}, which expects"
             if subscription.topic_type != ours:
                 lines.append(f"{who} {subscription.topic_type}, this node publishes {ours}")
                 continue
-            compatible, reason = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
-            if compatible == QoSCompatibility.ERROR:
-                lines.append(f"{who} {_policies(subscription.qos_profile)} "
-                             f"({reason.removeprefix('ERROR: ').rstrip(';')}); see qos_overrides")
+            for profile in offered:
+                compatible, reason = qos_check_compatible(profile, subscription.qos_profile)
+                if compatible == QoSCompatibility.ERROR:
+                    lines.append(f"{who} {_policies(subscription.qos_profile)} "
+                                 f"({reason.removeprefix('ERROR: ').rstrip(';')}); see qos_overrides")
     return lines
 
 
