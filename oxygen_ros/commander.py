@@ -1,4 +1,4 @@
-"""What the robot is told to do: chunks, and a hold when it is to stop. One at a time, whichever thread it comes from."""
+"""What the robot is told to do: chunks, and a hold when it is to stop. One at a time, from whichever thread."""
 
 from __future__ import annotations
 

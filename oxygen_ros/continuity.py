@@ -128,7 +128,7 @@ class Continuity:
     def hold(self, now_ns: int) -> Command | None:
         """A chunk that stays where the last one has led to by now; None if the robot stands still already.
 
-        Of the command rather than of the measured position: the arm does not turn back by its lag, nor a gripper let go.
+        Of the command, not of the measured position: the arm does not turn back by its lag, nor a gripper let go.
         """
         course = self._course
         if course is None or not self._motion.under_way(now_ns):

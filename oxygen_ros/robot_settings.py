@@ -96,9 +96,9 @@ def _cameras(settings: Settings, known: Sequence[Mapping[str, Any]] | None, robo
     for camera in cameras:
         given = settings.camera[camera["name"]]
         camera |= {"slot": given.slot or camera["slot"], "rotation": given.rotation or camera.get("rotation", 0)}
-    needed = [camera["name"] for camera in cameras if camera.get("required") and settings.camera[camera["name"]].optional]
+    needed = [c["name"] for c in cameras if c.get("required") and settings.camera[c["name"]].optional]
     if needed:
-        raise SettingsError([f"parameter camera.{needed[0]}.optional is true, but {robot} requires {', '.join(needed)}"])
+        raise SettingsError([f"parameter camera.{needed[0]}.optional is true, but {robot} requires {needed[0]}"])
     fed = {camera[key] for camera in cameras for key in ("name", "slot")}
     missing = [c["name"] for c in known or () if c.get("required") and not fed & {c["name"], c["slot"]}]
     if missing:

@@ -54,11 +54,12 @@ class CameraSettings:
         0.5, "Seconds after which the camera's last picture no longer counts.", low=0.0, live=True
     )
     frozen_after: int = parameter(
-        0, "So many pictures in a row without one changed byte are a frozen camera, though their stamps go on; 0 never. "
-        "A simulated camera may well send them.", low=0, live=True
+        0, "So many pictures in a row without one changed byte are a frozen camera, though their stamps go on; 0 "
+        "never. A simulated camera may well send them.", low=0, live=True
     )
     optional: bool = parameter(
-        False, "While it has no usable picture go on without it, masked, as the policy was trained to; otherwise no chunk."
+        False,
+        "While it has no usable picture go on without it, masked, as the policy was trained to; otherwise no chunk."
     )
 
 
@@ -200,10 +201,12 @@ class Settings:
         0, "Actions of the new chunk over which the old one's pull fades; 0 is as many as the old one has left.", low=0,
         live=True,
     )
-    continuity_schedule: str = parameter("linear", "How it fades.", choices=("linear", "exp", "ones", "zeros"), live=True)
+    continuity_schedule: str = parameter(
+        "linear", "How it fades.", choices=("linear", "exp", "ones", "zeros"), live=True
+    )
     guidance_weight: float = parameter(
-        0.0, "Bound of rtc's guidance weight; 0 is the number of denoise_steps, and more than that overshoots.", low=0.0,
-        live=True,
+        0.0, "Bound of rtc's guidance weight; 0 is the number of denoise_steps, and more than that overshoots.",
+        low=0.0, live=True,
     )
     joint_state_max_age: float = parameter(
         0.5, "Seconds after which a joint's last position no longer counts.", low=0.0, live=True
@@ -287,7 +290,9 @@ def read(values: Mapping[str, Any]) -> Settings:
         group: {name: _build(owner, checked, f"{group}.{name}.") for name in named[group]}
         for group, owner in _GROUPS.items()
     }
-    limits = {group: {name: given for name in named[group] if (given := checked[f"{group}.{name}"])} for group in _LIMITS}
+    limits = {
+        group: {name: given for name in named[group] if (given := checked[f"{group}.{name}"])} for group in _LIMITS
+    }
     own = {f.name: checked[f.name] for f in fields(Settings) if f.metadata}
     settings = Settings(language=_build(LanguageSettings, checked, "language."), **groups, **limits, **own)
     if problems := list(_contradictions(settings)):

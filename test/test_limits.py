@@ -12,8 +12,8 @@ NOWHERE = np.array([np.nan, np.nan])
 
 
 def limits(**settings):
-    robot = from_dict({"name": "arm", "joints": ["a", "b"], "cameras": ["top"], "step_dt": 0.1, "limits": {"a": [-1, 1]}})
-    return Limits(robot, read({**ARM, **settings}))
+    arm = {"name": "arm", "joints": ["a", "b"], "cameras": ["top"], "step_dt": 0.1, "limits": {"a": [-1, 1]}}
+    return Limits(from_dict(arm), read({**ARM, **settings}))
 
 
 def test_values_out_of_their_limits_are_clamped_and_counted():

@@ -1,4 +1,4 @@
-"""Three raw cameras and a robot's joints, from a process of their own: what the node is given while its cost is measured."""
+"""Three raw cameras and a robot's joints, from a process of their own: what the node's cost is measured with."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.json.open("a").close()
         if args.node:
             from . import node_cost  # needs ROS, which the rest does not
-            result, stopped = {"machine": machine.describe(torch.device("cpu")), "node": node_cost.measure(args.seconds)}, False
+            described, stopped = machine.describe(torch.device("cpu")), False
+            result = {"machine": described, "node": node_cost.measure(args.seconds)}
             print(node_cost.table(result["node"]))
         else:
             result, stopped = _bench(args)

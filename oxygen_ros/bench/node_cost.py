@@ -177,7 +177,9 @@ def _waiting(listener: Listener, folder: Path, seconds: float) -> dict:
             wait_until(lambda: len(listener.chunks) > before, PATIENCE)
         for client in clients.values():
             listener.destroy_client(client)
-    return {name: {"p50": _p50(spans), "worst": max(spans), "calls": len(spans)} for name, spans in times.items() if spans}
+    return {
+        name: {"p50": _p50(spans), "worst": max(spans), "calls": len(spans)} for name, spans in times.items() if spans
+    }
 
 
 @contextmanager

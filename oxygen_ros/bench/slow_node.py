@@ -1,4 +1,4 @@
-"""The node with inference that takes longer than it does: OXYGEN_SLOW seconds of work on every core before each frame."""
+"""The node with inference that takes longer: OXYGEN_SLOW seconds of work on every core before each frame."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Pipeline:
             self._resize = partial(resize_with_pad_lerobot, padding=padding)
         self._writer = PromptWriter(tokenizer, robot.prompt, max_tokens)
         self._language_prompts, self._shares_task_only = language_prompts, shares_task_only
-        self._prepared: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # camera -> picture, and what the model sees of it
+        self._prepared: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # camera -> picture, what the model sees of it
         self._state, self._actions = (
             Normalizer(
                 normalization if isinstance(normalization, str) else normalization[feature],
@@ -104,7 +104,7 @@ class Pipeline:
         return self._assemble(images, model_state, task, self.robot.range_warnings(state))
 
     def prepare(self, images: Mapping[str, np.ndarray]) -> None:
-        """Scale pictures, as `observe` takes them, that are likely to be observed next. They must not change any more."""
+        """Scale pictures, as `observe` takes them, that are likely to come next. They must not change any more."""
         cameras = [camera for camera in self.robot.cameras if camera.name in images]
         self._prepared = {c.name: (images[c.name], self._square(c, images[c.name])) for c in cameras}
 

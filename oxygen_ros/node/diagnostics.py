@@ -145,8 +145,8 @@ class Diagnostics:
             return self._status("engine", DiagnosticStatus.ERROR, texts, values)
         warnings = [session.last_refusal] if refused and session.last_refusal else []
         if missed and node.active:
-            warnings.append(f"{missed} control ticks missed: a frame takes {stats.total if stats else 0:.3f} s, the period "
-                            f"is {1 / session.settings.control_rate:.3f} s")
+            warnings.append(f"{missed} control ticks missed: a frame takes {stats.total if stats else 0:.3f} s, "
+                            f"the period is {1 / session.settings.control_rate:.3f} s")
         texts = ["active" if node.active else "configured, not active"]
         texts += ["dry_run: no commands are published"] if session.settings.dry_run else []
         if warnings or session.warnings:

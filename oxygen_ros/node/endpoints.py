@@ -36,15 +36,15 @@ class Endpoints:
 
     def publisher(self, kind: type, topic: str, profile: QoSProfile, *, timing: bool = True) -> LifecyclePublisher:
         """timing: whether deadline and lifespan can be overridden. Raises SettingsError."""
-        made = make(self._node.create_lifecycle_publisher, kind, topic, copy.copy(profile), event_callbacks=_NO_PUBLISHER_EVENTS,
-                    qos_overriding_options=qos.overridable(timing=timing))
+        made = make(self._node.create_lifecycle_publisher, kind, topic, copy.copy(profile),
+                    event_callbacks=_NO_PUBLISHER_EVENTS, qos_overriding_options=qos.overridable(timing=timing))
         self.publishers.append(made)
         return made
 
     def lasting_publisher(self, kind: type, topic: str, profile: QoSProfile) -> Publisher:
         """One that publishes in every state of the node. Raises SettingsError."""
-        made = make(self._node.create_publisher, kind, topic, copy.copy(profile), event_callbacks=_NO_PUBLISHER_EVENTS,
-                    qos_overriding_options=qos.overridable())
+        made = make(self._node.create_publisher, kind, topic, copy.copy(profile),
+                    event_callbacks=_NO_PUBLISHER_EVENTS, qos_overriding_options=qos.overridable())
         self.lasting.append(made)
         return made
 

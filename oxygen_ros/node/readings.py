@@ -1,4 +1,4 @@
-"""What the machine says of itself: memory and temperature of the device that the network runs on, where they can be read."""
+"""Memory and temperature of what the network runs on, where the machine tells them."""
 
 from __future__ import annotations
 

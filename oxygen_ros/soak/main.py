@@ -1,4 +1,4 @@
-"""`oxygen-soak`: the node in a process of its own, a robot whose sensors fail in turn, and a list of what was promised."""
+"""`oxygen-soak`: the node in a process of its own, a robot whose sensors fail in turn, what was promised."""
 
 from __future__ import annotations
 
@@ -277,9 +277,9 @@ def _chosen(names: list[str]) -> list[Fault]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="oxygen-soak", description="Run the node on the embedded policy while its cameras and joints fail in turn, "
-        "and while it is asked, told and stopped. Whatever it promised and did not keep is listed, and makes exit 1: it "
-        "stays active, every request ends with a last token, every fault is counted and named, no chunk is made of bad "
+        prog="oxygen-soak", description="Run the node on the embedded policy while its cameras and joints fail in "
+        "turn, and while it is asked, told and stopped. Whatever it promised and did not keep is listed, and makes exit "
+        "1: it stays active, every request ends with a last token, every fault is counted and named, no chunk is made of bad "
         "data, STOP is obeyed, chunks come back, memory stays.",
     )
     parser.add_argument("--seconds", type=float, default=120.0, help="for how long (default: %(default)g)")
@@ -315,8 +315,10 @@ def main(arguments: list[str] | None = None) -> int:
         broken.append(f"the node ended with {process.returncode}")
     if "Traceback" in log.read_text():
         broken.append(f"a traceback in {log}")
-    report = {**asdict(soak.result), "partial": partial, "chunks": soak.ledger.chunks,
-              "language": dict(soak.ledger.counts), "memory_growth_mib": growth(soak.result.memory_mib), "broken": broken}
+    report = {
+        **asdict(soak.result), "partial": partial, "chunks": soak.ledger.chunks, "language": dict(soak.ledger.counts),
+        "memory_growth_mib": growth(soak.result.memory_mib), "broken": broken,
+    }
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n")
     _summarize(report)

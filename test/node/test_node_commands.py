@@ -141,7 +141,8 @@ def test_a_robot_of_hand_movements_has_no_joint_trajectory(tmp_path_factory):
     robot, node = started(tmp_path_factory, "hand", {"representation": "end_effector_delta", "joint_trajectory": True})
     try:
         assert not robot.lifecycle.change("configure")
-        robot.wait_for(lambda: "parameter joint_trajectory: found actions that are end_effector_delta" in node.log, "a line")
+        robot.wait_for(lambda: "parameter joint_trajectory: found actions that are end_effector_delta" in node.log,
+                       "a line")
         assert robot.lifecycle.state() == "unconfigured"
     finally:
         robot.close()

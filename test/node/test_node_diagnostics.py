@@ -1,4 +1,4 @@
-"""What /diagnostics holds: rates and counts of inputs, time against the period, memory, identity, levels that mean something."""
+"""What /diagnostics holds: rates and counts, time against the period, memory, identity; levels that mean something."""
 
 import hashlib
 import time
@@ -121,7 +121,7 @@ def test_an_optional_camera_is_done_without(robot):
     robot.tell("why?", Instruction.ASK, id=88, max_tokens=5)
     robot.wait_for(lambda: robot.heard.last(88), "an answer from two cameras")
     robot.off = set()
-    robot.wait_for(lambda: robot.heard.diagnostics and robot.heard.diagnostics[-1].status[0].level == OK, "all used again")
+    robot.wait_for(lambda: robot.heard.diagnostics and robot.heard.diagnostics[-1].status[0].level == OK, "all used")
 
 
 def test_pictures_that_come_late_are_counted(robot, made):

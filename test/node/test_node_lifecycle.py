@@ -309,8 +309,8 @@ def test_what_nobody_foresaw_goes_through_on_error_to_unconfigured(active, monke
     monkeypatch.setattr(node.node.session.frames, "make", broken)
     robot.wait_for(lambda: robot.lifecycle.state() == "unconfigured", "unconfigured")
     robot.wait_for(lambda: robot.heard.last(63), "the end of the answer")
-    robot.wait_for(lambda: robot.heard.reported("engine", "no longer active", "nobody foresaw this", level=DiagnosticStatus.ERROR),
-                   "a status")
+    robot.wait_for(lambda: robot.heard.reported("engine", "no longer active", "nobody foresaw this",
+                                                level=DiagnosticStatus.ERROR), "a status")
     assert robot.heard.said("no longer active", "nobody foresaw this", "Traceback")
     assert node.node.session is None
     monkeypatch.undo()  # which remembers what it changed

@@ -62,7 +62,7 @@ def refused_here(robot: Robot) -> None:
     assert state_of(robot) == state
 
 
-def test_fifty_rounds_leave_nothing_behind():
+def test_round_after_round_leaves_nothing_behind():
     domain = next_domain()
     robot, node = Robot(domain, "/rounds"), InProcess(domain, "rounds")
     seen = []

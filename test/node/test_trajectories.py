@@ -23,7 +23,7 @@ def arm(**changes):
 def chunk(sent: float, state=None):
     """Five actions from START on, sent so many steps later."""
     actions = np.stack([np.arange(5.0), -np.arange(5.0), np.full(5, 0.5)], 1).astype(np.float32)
-    return Chunk(actions, 1, 1, START, START, START + round(sent * STEP), state)
+    return Chunk(actions, 1, 1, START, START, START + round(sent * STEP), None, state)
 
 
 def test_points_that_are_past_are_left_out():
