@@ -62,6 +62,7 @@ def refused_here(robot: Robot) -> None:
     assert state_of(robot) == state
 
 
+@pytest.mark.timeout(120 + 10 * ROUNDS)
 def test_round_after_round_leaves_nothing_behind(tmp_path):
     domain = next_domain()
     node, robot = node_process(domain, tmp_path / "log"), Robot(domain)
