@@ -117,11 +117,12 @@ class Continuity:
         self._spans.append(max(0, now_ns - seam.began_ns))
         start_ns = self._motion.start_ns(seam.run, seam.stamp_ns, now_ns, len(actions) * self._step_ns)
         rows = seam.rows if start_ns == seam.stamp_ns else seam.rows[:0]
-        first = min(self._steps_until(now_ns, start_ns), len(actions))
-        joined, committed, first = self._join(np.array(actions, np.float32), rows, seam.delay, first)
-        limited = self._limits.apply(joined, first, self._before(seam, rows, first))
-        command = Command(limited.actions, start_ns, committed, self._jump(limited.actions, seam, rows, first),
-                          limited.clamped, limited.slowed)
+        due = min(self._steps_until(now_ns, start_ns), len(actions))
+        joined, committed, first = self._join(np.array(actions, np.float32), rows, seam.delay, due)
+        done = min(due, committed)  # what the old chunk has been executed up to stays as it was, whatever limits say now
+        limited = self._limits.apply(joined[done:], due - done, self._before(seam, rows, due))
+        sent = np.concatenate([joined[:done], limited.actions])
+        command = Command(sent, start_ns, committed, self._jump(sent, seam, rows, first), limited.clamped, limited.slowed)
         self._course = _Course(command.actions, start_ns, self._origin(seam.state))
         return command
 

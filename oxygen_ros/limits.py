@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .embodiment.robot import Robot
-from .settings import Settings
+from .settings import Settings, SettingsError
+
+_ROUNDED = 1e-6  # what float32 leaves of a number is not slowed
 
 
 @dataclass(frozen=True)
@@ -20,24 +22,40 @@ class Limited:
 
 
 class Limits:
-    """action_limits of the robot description, and of the settings, which may be newer; rate_limits of the settings."""
+    """action_limits of the robot description, and of the settings, which may be newer; limits of the joint too, where
+    an action is its position; rate_limits of the settings. Raises SettingsError where nothing is within both."""
 
     def __init__(self, robot: Robot, settings: Settings) -> None:
-        self._robot = replace(robot, action_limits={**robot.action_limits, **settings.action_limits})
+        self._robot = replace(robot, action_limits=_ranges(robot, settings))
         self._steps = robot.step_dt * np.array([settings.rate_limits.get(name) or np.inf for name in robot.actions])
 
     def apply(self, actions: np.ndarray, first: int, before: np.ndarray) -> Limited:
         """actions: [H, D], robot units, finite. first: row that will be executed first; rows before it are history.
-        before: [D] command, or position, that it follows; NaN where there is none to compare with."""
+        before: [D] command, or position, that it follows; NaN where there is none to compare with.
+
+        What starts outside the limits returns into them no faster than it may change."""
         clipped = self._robot.clip(actions)
         clamped = int(np.count_nonzero(clipped != actions))
         if not np.isfinite(self._steps).any():
             return Limited(clipped, clamped, 0)
-        # A robot that stands outside its limits returns into them at once: these are the firmer promise.
-        last, slow = self._robot.clip(before[None])[0], clipped.copy()
+        last, slow = before, clipped.copy()
         for row in slow[first:]:
             low, high = last - self._steps, last + self._steps
             row[:] = np.where(np.isnan(last), row, np.clip(row, low, high))
             last = row.astype(np.float64)
-        slow = self._robot.clip(slow)
-        return Limited(slow, clamped, int(np.count_nonzero(slow != clipped)))
+        return Limited(slow, clamped, int(np.count_nonzero(~np.isclose(slow, clipped, _ROUNDED, _ROUNDED))))
+
+
+def _ranges(robot: Robot, settings: Settings) -> dict[str, tuple[float, float]]:
+    """Lowest and highest of each action that has limits."""
+    ranges, problems = {**robot.action_limits, **settings.action_limits}, []
+    for name in ranges.keys() & robot.limits.keys():
+        if robot.representation == "absolute_position" or name in robot.grippers:
+            (low, high), (lowest, highest) = ranges[name], robot.limits[name]
+            ranges[name] = max(low, lowest), min(high, highest)
+            if max(low, lowest) > min(high, highest):
+                problems.append(f"parameter action_limits.{name} is [{low:g}, {high:g}], expected some of limits.{name}, "
+                                f"[{lowest:g}, {highest:g}]: no position is within both")
+    if problems:
+        raise SettingsError(sorted(problems))
+    return ranges

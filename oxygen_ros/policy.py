@@ -26,6 +26,7 @@ from .engine.engine import Engine, EngineSettings
 from .engine.observation import Observation
 from .engine.outputs import Actions
 from .fitting import fit
+from .limits import Limits
 from .pi05.rtc import Guidance
 from .places import resolve
 from .settings import Settings, SettingsError
@@ -87,6 +88,7 @@ def load_policy(
     for note in checkpoint.notes:
         say(note)
     body = fit(settings, checkpoint, say)
+    Limits(body, settings)  # raises where they allow nothing, before the weights are read
     pipeline = _pipeline(body, settings, checkpoint)
     say(f"computing in {settings.dtype} on {device}")
     with _beside(checkpoint.sha256) as identity:

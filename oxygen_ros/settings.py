@@ -246,7 +246,7 @@ _GROUPS = {"camera": CameraSettings, "gripper": GripperSettings}
 _LIMITS = {
     "limits": Declaration("", (), "[lowest, highest] position of this joint, in the robot's own units.", numbers=2),
     "action_limits": Declaration(
-        "", (), "[lowest, highest] of this action; those of the joint where actions are absolute positions.", numbers=2,
+        "", (), "[lowest, highest] of this action; where that is the joint's position, limits hold beside them.", numbers=2,
         live=True,
     ),
     "rate_limits": Declaration(

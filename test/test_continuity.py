@@ -177,6 +177,25 @@ def test_rates_hold_over_the_seam(make):
     assert command.slowed == 9
 
 
+def test_from_outside_its_limits_a_robot_returns_at_its_rate(make):
+    command = first_chunk(make(**{"rate_limits.a": 10.0, "action_limits.a": [-1.0, 2.0]}), state=(5.0, 0.5))
+    np.testing.assert_allclose(command.actions[:5, 0], [4, 3, 2, 2, 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["none", "blend", "rtc"])
+def test_rates_hold_when_limits_move(make, kind):
+    """Also of rows that are the old chunk's; what has been executed is told as it was."""
+    continuity = make(kind, **{"rate_limits.a": 10.0})  # 1 a step, as the chunk changes
+    first_chunk(continuity)
+    continuity.use(read({**SETTINGS, "chunk_continuity": kind, "rate_limits.a": 10.0, "action_limits.a": [-9.0, -5.0]}))
+    command = continuity.finish(chunk(4.0), second_seam(continuity, 4 * STEP), 7 * STEP)
+    # Row 3 is the first one that is not yet due; the old chunk has led to 4 by row 2.
+    np.testing.assert_allclose(command.actions[3:, 0], [3, 2, 1, 0, -1, -2, -3], atol=1e-5)
+    assert command.slowed == 7
+    if kind != "none":
+        np.testing.assert_allclose(command.actions[:3, 0], [2, 3, 4], atol=1e-5)
+
+
 @pytest.mark.parametrize("representation, expected", [
     ("absolute_position", [3.5, 0.5]), ("delta_position", [0, 0.5]), ("velocity", [0, 0.5]),
     ("end_effector_delta", [0, 0.5]),

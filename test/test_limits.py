@@ -42,9 +42,25 @@ def test_rows_that_are_history_are_left_as_they_are():
     assert found.slowed == 1
 
 
-def test_a_robot_outside_its_limits_returns_into_them_first():
-    found = limits(**{"rate_limits.a": 1.0}).apply(np.float32([[0, 0], [0, 0]]), 0, np.array([3.0, 0.0]))
-    np.testing.assert_allclose(found.actions[:, 0], [0.9, 0.8], atol=1e-6)
+def test_a_robot_outside_its_limits_returns_into_them_no_faster_than_it_may():
+    found = limits(**{"rate_limits.a": 10.0}).apply(np.float32([[0, 0]] * 4), 0, np.array([3.0, 0.0]))
+    np.testing.assert_allclose(found.actions[:, 0], [2, 1, 0, 0], atol=1e-6)
+    assert (found.clamped, found.slowed) == (0, 2)
+    found = limits(**{"rate_limits.a": 1.0}).apply(np.float32([[-3, 0]] * 30), 0, np.array([-2.05, 0.0]))
+    np.testing.assert_allclose(found.actions[:10, 0], np.arange(-1.95, -1.0, 0.1), atol=1e-5)
+    assert (found.actions[10:, 0] == -1).all() and found.slowed == 10
+    assert limits().apply(np.float32([[3, 0]]), 0, np.array([3.0, 0.0])).actions[0, 0] == 1  # no rate, no ramp
+
+
+def test_positions_stay_within_the_limits_of_the_joint_and_of_the_action():
+    wide = limits(**{"action_limits.a": [-0.5, 3.0]}).apply(np.float32([[2, 9], [-2, -9]]), 0, NOWHERE)
+    assert wide.actions[:, 0].tolist() == [1, -0.5]
+    with pytest.raises(SettingsError, match=r"action_limits.a is \[2, 3\], expected some of limits.a, \[-1, 1\]"):
+        limits(**{"action_limits.a": [2.0, 3.0]})
+    speeds = {"name": "arm", "joints": ["a"], "cameras": ["top"], "step_dt": 0.1, "limits": {"a": [-1, 1]},
+              "representation": "velocity"}
+    found = Limits(from_dict(speeds), read({**ARM, "joints": ["a"], "action_limits.a": [2.0, 3.0]}))
+    assert found.apply(np.float32([[9]]), 0, NOWHERE[:1]).actions[0, 0] == 3  # radians a second have nothing to do with it
 
 
 @pytest.mark.parametrize("name, value, said", [

@@ -142,7 +142,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
                 f"parameter policy is empty: give {name} a parameter file whose top key is {name} or /**"
             ])
         self.session = Session(self, settings, self._reading, self.give_up)
-        self.settings_parameters.lock(True)
+        self.settings_parameters.lock(self.session.policy.robot)
         self.last_failure = ""
         policy = self.session.policy
         self.get_logger().info(
@@ -181,7 +181,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
         self.active = False
         self._broken = None  # its traceback holds on to the session
         session, self.session = self.session, None
-        self.settings_parameters.lock(False)
+        self.settings_parameters.lock(None)
         if session is not None:
             session.close()
             del session

@@ -12,6 +12,8 @@ from rclpy.parameter import Parameter
 
 from .. import settings
 from ..declaration import Declaration
+from ..embodiment.robot import Robot
+from ..limits import Limits
 from ..settings import Settings
 
 # Declared by rclpy itself, in every node.
@@ -38,7 +40,7 @@ class Parameters:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._locked = False
+        self._robot: Robot | None = None
         self._declared: dict[str, Any] = {}  # name -> default, of those that no file or command line gave
         self._declare()
         self._let_go_of_strangers()
@@ -49,9 +51,9 @@ class Parameters:
         self._declare()
         return settings.read(self._values())
 
-    def lock(self, locked: bool) -> None:
-        """While locked, only settings that may change on a running node can be set."""
-        self._locked = locked
+    def lock(self, robot: Robot | None) -> None:
+        """While there is a robot, only settings that may change on a running node, and fit it, can be set."""
+        self._robot = robot
 
     def _declare(self) -> None:
         declarations = settings.declarations(self._values())
@@ -92,14 +94,14 @@ class Parameters:
             if declaration is None:
                 continue
             problem = declaration.problem_with(_from_ros(change.value))
-            if problem is None and self._locked and not declaration.live:
+            if problem is None and self._robot and not declaration.live:
                 problem = f"parameter {change.name} cannot change while the node is configured; clean up first"
             if problem:
                 return SetParametersResult(successful=False, reason=problem)
-        if self._locked:  # all values were fine, and are to stay so together
+        if self._robot:  # all values were fine, and are to stay so together
             try:
                 changed = {change.name: _from_ros(change.value) for change in changes if change.name in known}
-                settings.read({**self._values(), **changed})
+                Limits(self._robot, settings.read({**self._values(), **changed}))
             except settings.SettingsError as error:
                 return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)

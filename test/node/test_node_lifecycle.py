@@ -156,6 +156,9 @@ def test_live_parameters_change_and_others_do_not(active):
     wrong = set_parameter("language.max_tokens", "many")
     assert not wrong.successful and "language.max_tokens is 'many', expected a whole number" in wrong.reason
     assert set_parameter("language.max_tokens", 64).successful
+    outside = set_parameter("action_limits.left_waist", [4.0, 5.0])  # against the robot's own
+    assert not outside.successful
+    assert "action_limits.left_waist is [4, 5], expected some of limits.left_waist, [-3.14158, 3.14158]" in outside.reason
 
 
 def test_rates_ages_and_limits_change_while_active(active):
