@@ -46,7 +46,9 @@ def _copy(done: Evaluation, writer: Recording) -> None:
     wanted = {topic for sources in done.sources for topic in _topics(sources)} | set(_SCENE)
     said_before = {sources.instruction.topic for sources in done.sources if sources.instruction} | set(_SCENE)
     for message in done.bag.messages([name for name in done.bag.topics if name in wanted]):
-        if message.received_ns <= end_ns and (message.received_ns >= rollout.start_ns or message.topic in said_before):
+        if message.received_ns > end_ns:
+            break
+        if message.received_ns >= rollout.start_ns or message.topic in said_before:
             writer.copy(done.bag.topics[message.topic], max(message.received_ns, rollout.start_ns), message.data)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,17 @@ class Commands:
     values: np.ndarray
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def _usual_ns(self) -> float:
+        """Between two commands."""
+        return float(np.median(np.diff(self.times_ns))) if len(self.times_ns) > 1 else 0.0
+
     def at(self, due_ns: np.ndarray, step_ns: int) -> np.ndarray:
         """The command in force at each time [n] -> [n, D]; NaN before the first, and long after any."""
         index = np.searchsorted(self.times_ns, due_ns, side="right") - 1
-        usual = np.median(np.diff(self.times_ns)) if len(self.times_ns) > 1 else 0
         held = due_ns - self.times_ns[np.maximum(index, 0)]
         values = self.values[np.maximum(index, 0)].copy()
-        values[(index < 0) | (held > max(2 * step_ns, _LONGEST_HOLD * usual))] = np.nan
+        values[(index < 0) | (held > max(2 * step_ns, _LONGEST_HOLD * self._usual_ns))] = np.nan
         return values
 
     def mean(self) -> np.ndarray:

@@ -166,7 +166,8 @@ def timing(rollout: Rollout) -> dict[str, Any]:
     chunks = [m for m in moments if m.actions is not None]
     stats = [m.stats for m in moments if m.stats is not None]
     ticks = len(moments)
-    span = 1 + round((moments[-1].tick_ns - moments[0].tick_ns) / rollout.period_ns)  # with those that were missed
+    # With those that were missed.
+    span = max(ticks, 1 + round((moments[-1].tick_ns - moments[0].tick_ns) / rollout.period_ns) - rollout.left_out)
     waited = max((s.stale_inputs for s in stats), default=0)
     used = {topic: len({m.used[topic] for m in chunks if topic in m.used}) for topic in rollout.received}
     return {
@@ -175,6 +176,7 @@ def timing(rollout: Rollout) -> dict[str, Any]:
         "skipped_frame_rate": (ticks - len(chunks)) / ticks,
         "stale_input_rate": waited / ticks,
         "failed_frame_rate": sum(m.stats is None for m in moments) / ticks,
+        "left_out_ticks": rollout.left_out,
         "deadline_misses": rollout.misses,
         "deadline_miss_rate": rollout.misses / span,
         "first_chunk_latency_s": percentiles([m.stats.first_chunk_latency for m in chunks if m.stats]),

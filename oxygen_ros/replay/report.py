@@ -273,6 +273,7 @@ def _pictures(done: Evaluation, moments: Sequence[Moment]) -> dict[tuple[str, in
             if topic in moment.used:
                 wanted.setdefault((topic, moment.used[topic]), []).append(moment.tick_ns)
     found: dict[tuple[str, int], str] = {}
+    last_ns = max((moment.tick_ns for moment in moments), default=0)
     for message in done.bag.messages(list(cameras)) if wanted else ():
         stamp_ns = header_stamp_ns(message.data) or message.received_ns
         for tick_ns in wanted.get((message.topic, stamp_ns), ()):
@@ -281,7 +282,7 @@ def _pictures(done: Evaluation, moments: Sequence[Moment]) -> dict[tuple[str, in
                     found[message.topic, tick_ns] = _jpeg(cameras[message.topic].decode(message.data))
                 except InputError:
                     continue
-        if len(found) == sum(map(len, wanted.values())):
+        if message.received_ns > last_ns or len(found) == sum(map(len, wanted.values())):
             break
     return found
 

@@ -29,6 +29,7 @@ from .bag import Bag, BagError
 from .sources import Sources
 from .ticks import period_ns, ticks
 
+_SILENCE = 10.0  # s without any message, after which ticks say nothing new
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -89,7 +90,8 @@ class Rollout:
     """instructions: id -> (text, when it was obeyed first). notes: line -> how often. received: topic -> messages.
 
     holds: chunks that end a motion when the robot is told to stop. misses: ticks that would have found the frame before
-    still being computed, on this machine. seconds: of computing. partial: stopped before the end.
+    still being computed, on this machine. left_out: ticks in long silences. seconds: of computing. partial: stopped
+    before the end.
     """
 
     start_ns: int
@@ -101,6 +103,7 @@ class Rollout:
     notes: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
     misses: int = 0
+    left_out: int = 0
     seconds: float = 0.0
     partial: bool = False
 
@@ -251,7 +254,8 @@ class OfflineNode:
         draw.latency_ns, draw.spent_ns, busy_ns = round(part.latency * 1e9), 0, start_ns
         self._prepare(bag, part, start_ns)
         try:
-            for tick_ns, come in ticks(self._messages(bag, start_ns), start_ns, end_ns, every_ns):
+            messages, patience_ns = self._messages(bag, start_ns), self._patience_ns()
+            for tick_ns, come in ticks(messages, start_ns, end_ns, every_ns, patience_ns, self._silent):
                 for message in come:
                     self._receive(message.topic, message.data, message.received_ns, part)
                 if tick_ns >= busy_ns:
@@ -298,6 +302,16 @@ class OfflineNode:
             return self._sources.instruction.decode(data)
         except ValueError:  # InputError; `hear` says what is wrong with it
             return None
+
+    def _patience_ns(self) -> int:
+        """No frame can be made after so long without a message: its inputs are too old by then."""
+        return round(max(_SILENCE, *(source.max_age for source in self.inputs)) * 1e9)
+
+    def _silent(self, from_ns: int, to_ns: int, ticks: int) -> None:
+        after = (from_ns - self._rollout.start_ns) / 1e9
+        self._rollout.left_out += ticks
+        self._notes(f"a gap of {(to_ns - from_ns) / 1e9:.1f} s, no message for the robot's inputs after {after:.1f} s; "
+                    f"{ticks} ticks in it are left out")
 
     def _messages(self, bag: Bag, start_ns: int) -> Iterable:
         return (m for m in bag.messages(self._sources.inputs) if m.received_ns > start_ns)

@@ -11,6 +11,7 @@ from ament_index_python.packages import get_package_share_directory
 from bags import BAG, COPIES, beginning, typestore, write_mcap, write_ros1, write_rosbag2
 
 from oxygen_ros.embodiment.images import decode_compressed
+from oxygen_ros.inputs import header_stamp_ns, restamped
 from oxygen_ros.replay.bag import BagError, Recorded, open_bag
 from oxygen_ros.replay.evaluate import evaluate
 from oxygen_ros.replay.measures import timing
@@ -313,6 +314,39 @@ def test_noise_is_the_tick_s_own(side):
         drawn = policy.observation(seen, 0).noise
         assert noise.setdefault(tick, drawn).equal(drawn)
     assert not noise[1].equal(noise[2]) and abs(noise[1].std() - 1) < 0.1
+
+
+# Time
+
+
+@pytest.mark.parametrize("late", [6 * 3600, 30 * 24 * 3600])
+def test_a_message_long_after_the_others_costs_nothing_but_a_remark(tmp_path, side, plain, late):
+    messages = beginning(SECONDS)
+    stray = replace(messages[-1], received_ns=messages[-1].received_ns + late * 10**9)
+    result = report(write_mcap(tmp_path / "x.mcap", [*messages, stray]), side)
+    found = result["sides"]["oxygen"]
+    assert said(result)["frames"][:5] == plain["frames"] and found["accuracy"]["policy"]["count"] > 0
+    # Ticks go on for 10 s, until it is clear that nothing comes.
+    assert found["timing"]["ticks"] + found["timing"]["left_out_ticks"] == int((result["duration_s"]) / 0.1)
+    assert 100 <= found["timing"]["ticks"] <= 107
+    assert [n for n in found["notes"] if n.startswith(f"a gap of {late}.0 s, no message for the robot's inputs after")]
+
+
+def test_a_long_silence_amid_a_recording_is_stepped_over(tmp_path, side):
+    """The grid of ticks stays, and what comes after the silence is used."""
+    messages, hour = beginning(1.2), 3600 * 10**9
+
+    def later(m: Recorded) -> Recorded:
+        stamped = m.topic not in ("/instruction", "/phase")
+        data = restamped(m.data, header_stamp_ns(m.data) + hour) if stamped else m.data
+        return replace(m, received_ns=m.received_ns + hour, data=data)
+
+    middle = start() + 600_000_000
+    moved = [later(m) if m.received_ns > middle else m for m in messages]
+    found = report(write_mcap(tmp_path / "x.mcap", moved), side)["sides"]["oxygen"]
+    after = [f for f in found["frames"] if f["tick_ns"] > middle + hour]
+    assert len(after) in (5, 6) and all(f["chunk"] for f in after[1:])
+    assert {(f["tick_ns"] - start()) % 100_000_000 for f in found["frames"]} == {0}
 
 
 # Other messages
