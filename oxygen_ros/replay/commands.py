@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ from ..robot_inputs import Feed
 from .bag import Bag, BagError
 
 _CLOCKS_APART = 5.0  # s between stamp and receipt beyond which the stamp is of another clock
+_LARGEST = float(np.finfo(np.float32).max)  # actions are float32
 _LONGEST_HOLD = 3  # times the usual distance between two commands
 
 
@@ -56,29 +58,38 @@ def read_commands(bag: Bag, source: Feed, robot: Robot) -> Commands:
     """Raises BagError where none can be compared with this robot's actions."""
     taken: list[tuple[int, np.ndarray]] = []
     notes: dict[str, int] = {}
+    count, named = 0, set()
     field = "velocity" if robot.representation == "velocity" else "position"
     for message in bag.messages([source.topic]):
         try:
             decoded = source.decode(message.data)
             base_ns = _time(decoded, message.received_ns)
+            count += 1
             if hasattr(decoded, "points"):
                 # A trajectory takes the place of what the one before had still to come.
                 points = [(base_ns + _nanoseconds(p.time_from_start), _ordered(decoded.joint_names, getattr(
                     p, "velocities" if field == "velocity" else "positions"), robot.actions)) for p in decoded.points]
+                named.update(decoded.joint_names)
                 if points:
                     taken = [t for t in taken if t[0] < points[0][0]] + points
             elif hasattr(decoded, "data"):
                 taken.append((message.received_ns, _plain(decoded.data, robot.actions)))
+                named.update(robot.actions)
             else:
                 taken.append((base_ns, _ordered(decoded.name, getattr(decoded, field), robot.actions)))
+                named.update(decoded.name)
         except InputError as error:
-            line = f"{source.topic}: command refused: {error}"
+            line = f"refused: {error}"
             notes[line] = notes.get(line, 0) + 1
+    largest = max((np.nanmax(abs(values), initial=0.0, where=np.isfinite(values)) for _, values in taken), default=0.0)
+    taken = [(ns, np.where(abs(values) <= _LARGEST, values, np.nan)) for ns, values in taken]
     said = {name for _, values in taken for name, value in zip(robot.actions, values) if np.isfinite(value)}
     if not said:
-        why = f": {next(iter(notes))}" if notes else f" has none of {', '.join(robot.actions)}"
-        raise BagError(f"{bag.path}: {source.topic}{why}; --commands TOPIC names another, --commands none does without")
-    lines = [f"{line} ({count} times)" if count > 1 else line for line, count in notes.items()]
+        why = _nothing(count, taken, named, notes, robot)
+        raise BagError(f"{bag.path}: {source.topic}: {why}; --commands TOPIC names another, --commands none does without")
+    lines = [f"{source.topic}: {line}" + (f" ({n} times)" if n > 1 else "") for line, n in notes.items()]
+    if largest > _LARGEST:
+        lines.append(f"{source.topic} has values up to {largest:.3g}, which no robot takes; they are not compared")
     if silent := [name for name in robot.actions if name not in said]:
         lines.append(f"{source.topic} says nothing of {', '.join(silent)}; they are not compared")
     times = np.array([t for t, _ in taken], np.int64)
@@ -86,6 +97,19 @@ def read_commands(bag: Bag, source: Feed, robot: Robot) -> Commands:
         lines.append(f"{source.topic}: {backwards} stamps are older than the one before; sorted by stamp")
     order = np.argsort(times, kind="stable")
     return Commands(source.topic, times[order], np.array([v for _, v in taken])[order], tuple(lines))
+
+
+def _nothing(count: int, taken: Sequence[Any], named: set[str], notes: Mapping[str, int], robot: Robot) -> str:
+    """Why there is nothing to compare with."""
+    if notes:
+        return next(iter(notes))
+    if not count:
+        return "has no messages"
+    if not taken:
+        return f"{count} trajectories without points"
+    if not named & set(robot.actions):
+        return f"names none of {', '.join(robot.actions)}, but {', '.join(sorted(named)) or 'nothing'}"
+    return f"no finite value in {len(taken)} commands"
 
 
 def _time(message: Any, received_ns: int) -> int:
@@ -102,6 +126,8 @@ def _nanoseconds(time: Any) -> int:
 def _ordered(names: Sequence[str], values: Sequence[float], actions: Sequence[str]) -> np.ndarray:
     if len(names) != len(values):
         raise InputError("command", f"{len(names)} names and {len(values)} values", "as many as names")
+    if twice := sorted(name for name, times in Counter(names).items() if times > 1):
+        raise InputError("command", f"{', '.join(twice)} more than once", "each joint once")
     given = dict(zip(names, values))
     return np.array([given.get(name, np.nan) for name in actions], np.float64)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -50,7 +51,8 @@ class Decoding:
         def decode(data: bytes) -> Any:
             try:
                 return types.deserialize_cdr(data, kind)
-            except (SerdeError, AssertionError, IndexError, KeyError) as error:
+            # A string that is not UTF-8, or numbers that end early, raise a ValueError or struct's own.
+            except (SerdeError, AssertionError, IndexError, KeyError, ValueError, struct.error) as error:
                 raise InputError("message", f"{len(data)} bytes that do not deserialise ({error})", kind) from error
 
         return decode

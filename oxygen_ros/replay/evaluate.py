@@ -135,12 +135,19 @@ def _frame(moment: Any, rollout: Rollout, error: float) -> dict[str, Any]:
         "stamp_ns": moment.stamp_ns,
         "used": moment.used,
         "normalised_mae": error,
+        "state": moment.state,
+        "actions": None if moment.actions is None else _shortest(moment.actions),
         "instruction_id": moment.instruction_id,
         "reasons": moment.reasons,
         "first_chunk_latency": stats.first_chunk_latency if stats and moment.actions is not None else None,
         "total": stats.total if stats else None,
         "tokens": stats.tokens if stats else 0,
     }
+
+
+def _shortest(values: np.ndarray) -> np.ndarray:
+    """float32 as float64 with the fewest digits that tell it."""
+    return np.asarray(values, np.float32).astype(str).astype(np.float64)
 
 
 def difference(a: Rollout, b: Rollout, live: bool = False) -> dict[str, Any]:

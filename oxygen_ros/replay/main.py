@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,12 +29,13 @@ from .evaluate import ENGINE, Side, unequal
 from .heard import Live
 from .many import NoCluster, Order, Piece, in_turn, on_cluster, side_by_side, sides_of
 from .overall import overall
-from .report import page
+from .report import page, percent
 from .rollout import Part
 from .sources import NOTHING, Names
 
 _STOP = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130
+_NUMBERS = re.compile(r"\[\n([\s\d.,eE+-]+)\]")
 _MOST_REMARKS = 10  # of a bag on the terminal
 
 
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         machine = describe(torch.device("cpu"))
         order = _order(options)
-        options.out.mkdir(parents=True, exist_ok=True)
+        _require_places(options)
         sides = sides_of(order, _say if options.verbose else lambda line: None)
         machine["device"] = describe(sides[0].policy.engine.model.device)["gpu"] or "cpu"
         return _run(options, order, sides, stop, machine)
@@ -97,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     other.add_argument("--live", type=Path, metavar="FILE", help="what a node said when this bag was played to it, as "
                        "oxygen-replay-live records it")
     other.add_argument("--live-node", default="/oxygen", metavar="NAME", help="of that node (default: %(default)s)")
-    other.add_argument("--expect-equal", type=_seconds, metavar="LIMIT",
+    other.add_argument("--expect-equal", type=_limit, metavar="LIMIT",
                        help="fail where actions differ by more, or frames or texts differ at all")
 
     many = parser.add_argument_group("many bags")
@@ -131,7 +133,7 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
     evaluated = [result for result in results if "error" not in result]
     partial = len(done) < len(bags) or any(result["partial"] for result in evaluated)
     total = overall(evaluated)
-    gate = _gate(evaluated, options.expect_equal) if options.expect_equal is not None else None
+    gate = _gate(evaluated, options.expect_equal, len(bags)) if options.expect_equal is not None else None
     report = {
         "command": "oxygen-replay", "time": time.strftime("%Y-%m-%d %H:%M:%S %z"), "config": str(options.config),
         "machine": machine,
@@ -141,10 +143,10 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
         "partial": partial, "not_reached": [bag for bag, key in bags if key not in pieces],
         "bags": results, "overall": total, "gate": gate,
     }
-    text = json.dumps(report, indent=1) + "\n"
+    # Rows of numbers stay on one line: thousands of actions would be as many lines.
+    text = _NUMBERS.sub(lambda row: "[" + " ".join(row[1].split()) + "]", json.dumps(report, indent=1)) + "\n"
     _write(options.out / "report.json", text)
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
         _write(options.json, text)
     _write(options.out / "report.html", page(_about(report, sides), total, results, [piece.section for piece in done]))
 
@@ -161,6 +163,25 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
     if stop.wanted:
         return INTERRUPTED
     return 0 if len(evaluated) == len(bags) and (gate is None or gate["passed"]) else 1
+
+
+def _require_places(options: argparse.Namespace) -> None:
+    """Whatever is to be written can be, which is better known before an hour of work. Raises SettingsError."""
+    wanted = [("--out", options.out / "report.json"), ("--out", options.out / "report.html"),
+              ("--out", options.out / "bags" / "one.json")]
+    wanted += [("--json", options.json)] if options.json else []
+    for option, file in wanted:
+        given = options.json if option == "--json" else options.out
+        if file.is_dir():
+            raise SettingsError([f"{option} {given}: {file} is a folder, expected a file"])
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=file.parent):
+                pass
+        except FileExistsError as error:
+            raise SettingsError([f"{option} {given}: {error.filename} is a file, expected a folder"]) from error
+        except OSError as error:
+            raise SettingsError([f"{option} {given} cannot be written: {error.strerror}"]) from error
 
 
 def _pieces(todo: Sequence[tuple[str, str]], order: Order, sides: Sequence[Side], options: argparse.Namespace,
@@ -301,13 +322,16 @@ def _warnings(report: dict[str, Any], sides: Sequence[Side]) -> list[str]:
     return lines
 
 
-def _gate(results: Sequence[dict[str, Any]], limit: float) -> dict[str, Any]:
+def _gate(results: Sequence[dict[str, Any]], limit: float, bags: int) -> dict[str, Any]:
+    """Passed only where every bag was compared."""
     for result in results:
         found = result.get("difference")
         reason = "the second side was not reached" if found is None else unequal(found, limit)
         if reason:
             return {"limit": limit, "passed": False, "reason": f"{result['bag']}: {reason}"}
-    return {"limit": limit, "passed": bool(results), "reason": None if results else "no bag was evaluated"}
+    missing = bags - len(results)
+    reason = f"{missing} of {bags} bags {'was' if missing == 1 else 'were'} not evaluated" if missing else None
+    return {"limit": limit, "passed": not missing, "reason": reason}
 
 
 def _table(results: Sequence[dict[str, Any]], total: dict[str, Any] | None) -> str:
@@ -331,7 +355,7 @@ def _row(name: str, side: str, found: dict[str, Any], jump: dict[str, Any]) -> t
     normal = (accuracy.get("policy") or {}).get("normalised_mae")
     return (
         name, side, f"{timing['chunks']}/{timing['ticks']}", *map(_number, maes),
-        "-" if normal is None else f"{normal:.1%}", _number(jump["mean"]),
+        percent(normal), _number(jump["mean"]),
         "-" if latency is None else f"{latency * 1e3:.0f}", f"{timing['stale_input_rate']:.1%}",
         f"{timing['deadline_miss_rate']:.1%}",
     )
@@ -392,9 +416,13 @@ class _Stop:
 
 
 def _write(path: Path, text: str) -> None:
+    """The file appears when it is whole."""
     part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    os.replace(part, path)
+    try:
+        part.write_text(text)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _seconds(text: str) -> float:
@@ -404,6 +432,13 @@ def _seconds(text: str) -> float:
         value = math.nan
     if not value >= 0:
         raise argparse.ArgumentTypeError(f"expected 0 or more, found {text!r}")
+    return value
+
+
+def _limit(text: str) -> float:
+    value = _seconds(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"expected a finite number from 0 on, found {text!r}")
     return value
 
 

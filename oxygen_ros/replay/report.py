@@ -104,8 +104,8 @@ def _summary_row(name: str, side: str, found: Mapping[str, Any], jump: Mapping[s
     errors = [(accuracy.get(kind) or {}).get("mae") for kind in ("policy", "hold_position", "mean_action")]
     return [
         name, side, f"{timing['chunks']}/{timing['ticks']}", *map(_n, errors),
-        _percent((accuracy.get("policy") or {}).get("normalised_mae")), _n(jump["mean"]), _ms(latency.get("p50")),
-        _ms(latency.get("p99")), _percent(timing["stale_input_rate"]), _percent(timing["deadline_miss_rate"]),
+        percent((accuracy.get("policy") or {}).get("normalised_mae")), _n(jump["mean"]), _ms(latency.get("p50")),
+        _ms(latency.get("p99")), percent(timing["stale_input_rate"]), percent(timing["deadline_miss_rate"]),
         _n(found["language"]["tokens_per_s"]),
     ]
 
@@ -187,7 +187,7 @@ def _errors(done: Evaluation) -> str:
             continue
         kinds = side["accuracy"]
         policy, hold, mean = (kinds[kind]["per_dimension"] for kind in ("policy", "hold_position", "mean_action"))
-        rows = [[action, _n(policy["mae"][d]), _n(policy["rmse"][d]), _percent(policy["normalised_mae"][d]),
+        rows = [[action, _n(policy["mae"][d]), _n(policy["rmse"][d]), percent(policy["normalised_mae"][d]),
                  _n(hold["mae"][d]), _n(mean["mae"][d])] for d, action in enumerate(done.result["actions"])]
         head = ("action", "MAE", "RMSE", "MAE / range", "hold MAE", "mean MAE")
         tables.append(f"<p class='soft'>{escape(name)}</p>" + _table(head, rows))
@@ -260,7 +260,7 @@ def _worst(done: Evaluation) -> str:
                     f"<img alt='{escape(name)}' src='data:image/jpeg;base64,{pictures[source.topic, moment.tick_ns]}'>")
             for name, source in done.sources[0].cameras.items() if (source.topic, moment.tick_ns) in pictures)
         parts.append(f"<div class='moment'><b>{frame['t']:.2f} s</b>, frame {moment.sequence}: MAE / range "
-                     f"{_percent(frame['normalised_mae'])}<div class='pictures'>{images}</div></div>")
+                     f"{percent(frame['normalised_mae'])}<div class='pictures'>{images}</div></div>")
     return f"<h3>Worst moments</h3>{''.join(parts)}" if parts else ""
 
 
@@ -324,8 +324,8 @@ def _n(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}" if value < 100 else f"{value * 100:.4g}%"
 
 
 def _ms(value: float | None) -> str:

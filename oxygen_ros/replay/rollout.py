@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from ..embodiment.errors import InputError
+from ..embodiment.prompt import clean_text
 from ..engine.observation import Observation
 from ..engine.outputs import FinishReason, Token
 from ..engine.request import LanguageRequest
 from ..commander import Chunk
 from ..frames import Frames, Stats, Tick
 from ..inputs import Now
-from ..instructions import ACT, ASK, REMEMBER, Instruction, Instructions
+from ..instructions import ACT, ASK, CANCEL, REMEMBER, STOP, Instruction, Instructions
 from ..policy import Policy
 from ..robot_inputs import robot_inputs
 from ..settings import Settings
@@ -30,6 +32,7 @@ from .sources import Sources
 from .ticks import period_ns, ticks
 
 _SILENCE = 10.0  # s without any message, after which ticks say nothing new
+_TASKS = (ACT, ASK, REMEMBER, CANCEL, STOP)
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -190,7 +193,7 @@ class OfflineNode:
         decode = sources.instruction.decode if sources.instruction else None
         self.instructions = Instructions(
             policy.pipeline, _Desk(policy, self._asked), lambda: settings.language, decode,
-            reject=self._speech.refuse, complain=self._notes, info=lambda line: None, seed=policy.draw.seed,
+            reject=self._speech.refuse, complain=self._complain, info=lambda line: None, seed=policy.draw.seed,
             halt=lambda instruction_id: self._frames.halt(instruction_id),
         )
         self.inputs = robot_inputs(settings, policy.robot.joints, sources.joints, sources.cameras)
@@ -199,6 +202,10 @@ class OfflineNode:
             misses=lambda: self._rollout.misses, warn=lambda topic, text: self._notes(text),
             error=lambda topic, text: self._notes(text),
         )
+
+    def _complain(self, line: str) -> None:
+        source = self._sources.instruction
+        self._notes(f"{source.topic}: {line}" if source else line)
 
     # What frames say
 
@@ -275,12 +282,14 @@ class OfflineNode:
 
     def _prepare(self, bag: Bag, part: Part, start_ns: int) -> None:
         """The task that a node would have, if it is activated at the start. Raises BagError if there never is one."""
-        later = False
+        later, refused = False, []
         if self._sources.instruction:
             for message in bag.messages([self._sources.instruction.topic]):
-                told = self._told(message.data)
+                told, problem = self._told(message.data), self._problem(message.data)
+                if problem:
+                    refused.append(problem)
                 if message.received_ns > start_ns:
-                    later = later or (told is not None and told.task == ACT)
+                    later = later or (problem is None and told.task == ACT)
                 elif not part.instruction and told is not None and told.task not in (ASK, REMEMBER):
                     self._ns = message.received_ns
                     self.instructions.hear(message.data, message.received_ns)
@@ -294,14 +303,28 @@ class OfflineNode:
             self._notes(f"instruction of the {'command line' if part.instruction else 'settings'}: {given}")
         if self.instructions.task is None and not later:
             topic = self._sources.instruction.topic if self._sources.instruction else "of instructions"
+            if refused:
+                raise BagError(f"{bag.path} has no instruction that can be obeyed: {topic}: {refused[0]}"
+                               + (f", and {len(refused) - 1} others refused" if refused[1:] else "")
+                               + "; give one with --instruction TEXT")
             raise BagError(f"{bag.path} has no instruction: no ACT on a topic {topic}, and none in the settings; "
                            "give one with --instruction TEXT, or its topic with --instruction-topic")
 
     def _told(self, data: bytes) -> Instruction | None:
         try:
             return self._sources.instruction.decode(data)
-        except ValueError:  # InputError; `hear` says what is wrong with it
+        except InputError:  # `hear` says what is wrong with it
             return None
+
+    def _problem(self, data: bytes) -> str | None:
+        """Why an instruction is refused."""
+        try:
+            told = self._sources.instruction.decode(data)
+            if told.task == ACT:
+                clean_text(told.text)
+        except InputError as error:
+            return str(error)
+        return None if told.task in _TASKS else f"task is {told.task}, expected one of {', '.join(map(str, _TASKS))}"
 
     def _patience_ns(self) -> int:
         """No frame can be made after so long without a message: its inputs are too old by then."""

@@ -462,3 +462,83 @@ def test_what_comes_unasked_comes_by_the_time_of_the_recording(side):
     assert [a["task"] for a in found["answers"]] == ["remember"] * 4
     asked = [a["asked_ns"] for a in found["answers"]]
     assert np.diff(asked).tolist() == [500_000_000] * 3
+
+
+# Recorded commands and instructions that are of no use
+
+
+def commanded(**changes):
+    """The sample with its commands' fields changed; change(old value) -> new value."""
+    def make(types, old):
+        return replace(old, **{name: change(getattr(old, name)) for name, change in changes.items()})
+
+    return changed("sensor_msgs/msg/JointState", {"/joint_commands"}, make)
+
+
+@pytest.mark.parametrize("changes, said", [
+    ({"position": lambda p: np.full(len(p), np.inf)}, r"/joint_commands: no finite value in \d+ commands;"),
+    ({"position": lambda p: np.full(len(p), 1e300)}, r"/joint_commands: no finite value in \d+ commands;"),
+    ({"name": lambda n: [n[0]] * len(n)}, "/joint_commands: refused: command: found .* more than once, expected each"),
+    ({"name": lambda n: n[:3]}, "/joint_commands: refused: command: found 3 names and 14 values"),
+    ({"name": lambda n: ["x" + name for name in n]}, "/joint_commands: names none of left_waist, .*but xleft"),
+])
+def test_commands_that_say_nothing_are_refused_with_the_reason(tmp_path, side, changes, said):
+    with pytest.raises(BagError, match=said):
+        report(write_mcap(tmp_path / "x.mcap", *commanded(**changes)), side)
+
+
+def test_trajectories_without_points_are_called_that(tmp_path, side):
+    kind = "trajectory_msgs/msg/JointTrajectory"
+    bag = changed(kind, {"/joint_commands"}, lambda types, old: types[kind](
+        header=old.header, joint_names=old.name, points=[]))
+    with pytest.raises(BagError, match=r"/joint_commands: \d+ trajectories without points"):
+        report(write_mcap(tmp_path / "x.mcap", *bag), side)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_absurd_command_is_remarked_and_not_compared(tmp_path, side):
+    def absurd(positions):
+        return np.where(np.arange(len(positions)) == 2, 1e300, positions)
+
+    result = report(write_mcap(tmp_path / "x.mcap", *commanded(position=absurd)), side)
+    found = result["sides"]["oxygen"]["accuracy"]["policy"]
+    assert "/joint_commands has values up to 1e+300, which no robot takes; they are not compared" in result["notes"]
+    assert found["per_dimension"]["count"][2] == 0 and found["per_dimension"]["count"][3] > 0 and found["mae"] < 10
+
+
+def broken(data: bytes) -> Recorded:
+    return Recorded("/instruction", start() + 50_000_000, data)
+
+
+def not_utf8() -> Recorded:
+    data = bytearray(instruction("abcdef", 0, "std_msgs/msg/String").data)
+    data[8:10] = b"\x80\x81"
+    return broken(bytes(data))
+
+
+@pytest.mark.parametrize("told, kind, said", [
+    (instruction("  ", start() + 50_000_000), "oxygen_ros/msg/Instruction", "found an empty or blank text"),
+    (instruction("  ", start() + 250_000_000), "oxygen_ros/msg/Instruction", "found an empty or blank text"),
+    (instruction("x", start() + 50_000_000, task=77), "oxygen_ros/msg/Instruction", "task is 77, expected one of 0, 1"),
+    (not_utf8(), "std_msgs/msg/String", "found 15 bytes that do not deserialise .*utf-8"),
+    (broken(instruction("abcdef", 0, "std_msgs/msg/String").data[:9]), "std_msgs/msg/String", "found 9 bytes that do"),
+    (broken(b""), "std_msgs/msg/String", "found 0 bytes that do not deserialise"),
+])
+def test_a_refused_instruction_is_not_called_absent(tmp_path, side, told, kind, said):
+    messages = sorted([*without("/instruction"), told], key=lambda m: m.received_ns)
+    with pytest.raises(BagError, match=f"has no instruction that can be obeyed: /instruction: .*{said}"):
+        report(write_mcap(tmp_path / "x.mcap", messages, {**TYPES, "/instruction": kind}), side)
+
+
+def test_the_report_holds_the_actions_that_its_errors_are_of(tmp_path, side):
+    """Sent and told at the same moment, so that errors can be computed by hand from the report alone."""
+    done = evaluate(str(BAG), [side], Names(), Part(seconds=0.5))
+    found = json.loads(json.dumps(done.result))["sides"]["oxygen"]
+    step = round(done.result["step_dt"] * 1e9)
+    errors = []
+    for frame, moment in zip(found["frames"], done.rollouts[0].moments):
+        actions = np.array(frame["actions"])
+        assert (actions.astype(np.float32) == moment.actions).all()
+        errors.append(abs(actions - done.commands.at(frame["start_ns"] + step * np.arange(len(actions)), step)))
+    assert np.nanmean(errors) == pytest.approx(found["accuracy"]["policy"]["mae"], rel=1e-6)
+    assert max(len(repr(x)) for x in sum(found["frames"][0]["actions"], [])) <= 15  # float32 has nine digits

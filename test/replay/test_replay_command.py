@@ -106,7 +106,8 @@ def test_bags_of_two_writers_give_the_same(done):
 
 def test_engines_that_compute_the_same_are_equal(done):
     _, _, report = done
-    assert report["gate"] == {"limit": 1e-5, "passed": True, "reason": None}
+    # Of those that were compared; one was not.
+    assert report["gate"] == {"limit": 1e-5, "passed": False, "reason": "1 of 4 bags was not evaluated"}
     assert report["overall"]["difference"]["max"] <= 1e-5 and report["overall"]["difference"]["frames"] == 13
 
 
@@ -157,6 +158,12 @@ def test_the_annotated_recording_plays_elsewhere(done):
     with AnyReader([out / "one.mcap"]) as reader:  # by the definitions and their hashes in the file alone
         read = [reader.deserialize(data, connection.msgtype) for connection, _, data in reader.messages()]
     assert len(read) == sum(bag.counts.values())
+
+
+def test_a_gate_passes_where_every_bag_was_compared(config, bags, tmp_path, capsys):
+    code = run(config, tmp_path, bags["short"], "--against-mode", "isolated_sequential", "--expect-equal", 1e-5,
+               "--no-mcap")
+    assert code == 0 and "equal to 1e-05: yes" in capsys.readouterr().out
 
 
 def test_two_policies_that_differ_fail_the_gate(config, bags, tmp_path, capsys):
@@ -230,6 +237,30 @@ def test_ctrl_c_ends_all_processes(config, tmp_path):
         while time.monotonic() < end:
             os.killpg(process.pid, 0)
             time.sleep(0.05)
+
+
+@pytest.mark.parametrize("limit", ["inf", "nan", "-1"])
+def test_a_limit_is_a_finite_number(config, bags, tmp_path, capsys, limit):
+    with pytest.raises(SystemExit):
+        run(config, tmp_path, bags["short"], "--against-mode", "isolated_sequential", f"--expect-equal={limit}")
+    assert "--expect-equal: expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("make, said", [
+    (lambda at: ["--json", at], "--json {at}: {at} is a folder, expected a file"),
+    (lambda at: ["--json", at / "file" / "x.json"], "--json {at}/file/x.json: {at}/file is a file, expected a folder"),
+    (lambda at: ["--json", "/proc/x/y.json"], "--json /proc/x/y.json cannot be written"),
+    (lambda at: ["--out", at / "file"], "--out {at}/file: {at}/file is a file, expected a folder"),
+    (lambda at: ["--out", "/proc/x"], "--out /proc/x cannot be written"),
+])
+def test_a_place_that_cannot_be_written_to_is_found_before_anything_is_done(
+        config, bags, tmp_path, capsys, monkeypatch, make, said):
+    monkeypatch.setattr("oxygen_ros.replay.main.sides_of", lambda *_: pytest.fail("a policy was loaded"))
+    (tmp_path / "file").write_text("mine")
+    assert run(config, tmp_path / "out", bags["short"], *make(tmp_path)) == 1
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert len(errors) == 1 and errors[0].startswith(f"oxygen-replay: {said.format(at=tmp_path)}")
+    assert not list(tmp_path.rglob("*.part")) and (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize("arguments, said", [
