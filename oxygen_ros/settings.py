@@ -15,8 +15,9 @@ import yaml
 
 from .declaration import UNSET, Declaration, declared, parameter
 from .embodiment.camera_order import SLOTS
+from .embodiment.errors import InputError
 from .embodiment.generic import CONVENTIONS
-from .embodiment.prompt import FORMS, LANGUAGE_TASKS
+from .embodiment.prompt import FORMS, LANGUAGE_TASKS, clean_text
 from .embodiment.registry import ROBOTS
 from .embodiment.robot import REPRESENTATIONS
 
@@ -51,11 +52,11 @@ class CameraSettings:
         "description's, else the camera's own name.",
     )
     max_age: float = parameter(
-        0.5, "Seconds after which the camera's last picture no longer counts.", low=0.0, live=True
+        0.5, "Seconds after which the camera's last picture no longer counts.", low=0.0, high=1e6, live=True
     )
     frozen_after: int = parameter(
         0, "So many pictures in a row without one changed byte are a frozen camera, though their stamps go on; 0 "
-        "never. A simulated camera may well send them.", low=0, live=True
+        "never. A simulated camera may well send them.", low=0, high=10**6, live=True
     )
     optional: bool = parameter(
         False,
@@ -81,18 +82,18 @@ class GripperSettings:
 @dataclass(frozen=True)
 class LanguageSettings:
     max_requests: int = parameter(8, "Language requests decoded together.", low=1, high=256)
-    max_waiting: int = parameter(32, "Language requests that may wait to be decoded; more are rejected.", low=1)
+    max_waiting: int = parameter(32, "Language requests that may wait to be decoded; more are rejected.", low=1, high=4096)
     max_request_tokens: int = parameter(192, "Room for prompt and answer of one request, in tokens.", low=2, high=8192)
-    max_tokens: int = parameter(64, "Length of an answer in tokens where the request gives none.", low=1, live=True)
-    temperature: float = parameter(0.0, "Sampling temperature; 0 is greedy.", low=0.0, live=True)
+    max_tokens: int = parameter(64, "Length of an answer in tokens where the request gives none.", low=1, high=8192, live=True)
+    temperature: float = parameter(0.0, "Sampling temperature; 0 is greedy.", low=0.0, high=100.0, live=True)
     top_p: float = parameter(
         1.0, "Sampling draws from the likeliest tokens that together have this probability.", low=1e-6, high=1.0,
         live=True,
     )
     stop: tuple[str, ...] = parameter((), "Texts at which an answer ends; they are not part of it.", live=True)
     ask_prompt: str = parameter(
-        "\nQuestion: {text}\nAnswer: ", "What follows the shared prefix for ASK; {text} is the question, {instruction} "
-        "the task being obeyed."
+        "\nQuestion: {text}\nAnswer: ", "What follows the shared prefix for ASK; {text} is the question, which it needs, "
+        "{instruction} the task being obeyed."
     )
     remember_prompt: str = parameter("\nDescribe the scene: ", "The same for REMEMBER and periodic memories.")
     subtask_prompt: str = parameter("\nSubtask: ", "The same for periodic subtasks.")
@@ -118,7 +119,7 @@ class LanguageSettings:
         "new subtask. A request's priority counts as so many.", low=0.0, high=1e6
     )
     steps_per_frame: int = parameter(
-        0, "At most so many batched decode steps a frame; 0 leaves it to the deadline.", low=0, live=True
+        0, "At most so many batched decode steps a frame; 0 leaves it to the deadline.", low=0, high=8192, live=True
     )
     margin: float = parameter(
         0.005, "Seconds before the next control tick at which decoding stops.", low=0.0, high=100.0, live=True
@@ -199,20 +200,20 @@ class Settings:
     )
     continuity_rows: int = parameter(
         0, "Actions of the new chunk over which the old one's pull fades; 0 is as many as the old one has left.", low=0,
-        live=True,
+        high=1000, live=True,
     )
     continuity_schedule: str = parameter(
         "linear", "How it fades.", choices=("linear", "exp", "ones", "zeros"), live=True
     )
     guidance_weight: float = parameter(
         0.0, "Bound of rtc's guidance weight; 0 is the number of denoise_steps, and more than that overshoots.",
-        low=0.0, live=True,
+        low=0.0, high=1000.0, live=True,
     )
     joint_state_max_age: float = parameter(
-        0.5, "Seconds after which a joint's last position no longer counts.", low=0.0, live=True
+        0.5, "Seconds after which a joint's last position no longer counts.", low=0.0, high=1e6, live=True
     )
     camera_skew: float = parameter(
-        0.0, "Seconds that the pictures of one frame may lie apart; 0 leaves it to their ages.", low=0.0, live=True
+        0.0, "Seconds that the pictures of one frame may lie apart; 0 leaves it to their ages.", low=0.0, high=1e6, live=True
     )
     device: str = parameter("cpu", "Where the network runs, as torch names it: cpu, cuda, cuda:0.")
     dtype: str = parameter("float32", "What the network computes in.", choices=("float32", "bfloat16"))
@@ -250,7 +251,8 @@ _LIMITS = {
         live=True,
     ),
     "rate_limits": Declaration(
-        "", 0.0, "Most that this action may change in a second, in its own units; 0 is no limit.", low=0.0, live=True
+        "", 0.0, "Most that this action may change in a second, in its own units; 0 is no limit.", low=0.0,
+        high=1e9, live=True,
     ),
 }
 _NAMED_BY = {
@@ -301,8 +303,18 @@ def read(values: Mapping[str, Any]) -> Settings:
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
-    """A line for each pair of values that are fine alone."""
+    """A line for each value that does not do what it is for, and for each pair of values that are fine alone."""
     language = settings.language
+    for text in language.stop:
+        if text.isspace() and "\n" not in text or not text:
+            yield f"parameter language.stop holds {text!r}, expected texts that are not blank, or a newline"
+    if "{text}" not in language.ask_prompt:
+        yield f"parameter language.ask_prompt is {language.ask_prompt!r}, expected {{text}} in it, where the question goes"
+    if settings.instruction:
+        try:
+            clean_text(settings.instruction)
+        except InputError:
+            yield f"parameter instruction is {settings.instruction!r}, expected what the robot should do, or ''"
     if language.shared_text == "task" and settings.text_attention != "causal":
         yield (
             "parameter language.shared_text is 'task', expected 'prompt': with text_attention bidirectional the task "

@@ -146,6 +146,11 @@ def test_cameras_of_a_known_robot():
         ({"prompt": "chat"}, ("prompt", "'chat'", "state, plain")),
         ({"identity_statistics": 1}, ("identity_statistics", "1", "true or false")),
         ({"camera.top.rotation": 45}, ("camera.top.rotation", "45", "0, 90, 180, 270")),
+        ({"continuity_rows": 10**9}, ("continuity_rows", "1000000000", "at most 1000")),
+        ({"language.stop": ["END", ""]}, ("language.stop", "''", "not blank", "newline")),
+        ({"language.stop": [" \t"]}, ("language.stop", "' \\t'", "not blank")),
+        ({"language.ask_prompt": "Question: {instruction}"}, ("language.ask_prompt", "'Question: {inst", "{text}")),
+        ({"instruction": "  \n"}, ("parameter instruction", "'  \\n'", "what the robot should do")),
         ({"robot": "alhoa", "joints": ()}, ("robot", "'alhoa'", "aloha", "your own")),
         ({"robot": "", "joints": ()}, ("robot is empty", "aloha", "your own")),
     ],
@@ -193,11 +198,17 @@ def test_values_of_a_wrong_type_declare_nothing():
     }
 
 
+def test_stop_texts_that_are_fine():
+    assert read({"language.stop": ["\n", " ;", "\n\n"]}).language.stop == ("\n", " ;", "\n\n")
+
+
 def test_every_default_is_a_value_without_a_problem():
     names = dict.fromkeys(("cameras", "grippers", "joints", "actions"), ["x"])
     for declaration in settings.declarations(names):
         assert declaration.problem_with(declaration.default) is None
         assert declaration.description.endswith(".")
+        if declaration.live and isinstance(declaration.default, (int, float)):
+            assert declaration.high is not None, f"{declaration.name} may be absurdly large, on a running robot"
     assert math.isnan(read(names).gripper["x"].closed)
 
 

@@ -3,6 +3,7 @@
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import GetParameters
+from rclpy.duration import Duration
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from robot import CAMERAS, CONFIG, JOINTS, SETTINGS, TOPIC, Process, Robot, next_domain, node_process
 from sensor_msgs.msg import CompressedImage, Image, JointState
@@ -87,6 +88,23 @@ def test_camera_that_the_override_cannot_hear_is_named(active):
         "inputs", "/cam_left_wrist/image_raw/compressed: not heard from /robot, which publishes with best_effort, "
         "volatile, this node asks for reliable, volatile", level=WARN), "a status")
     assert not active.heard.reported("inputs", "/cam_high/image_raw/compressed: not heard")
+
+
+def test_who_asks_for_nothing_special_is_not_complained_of(active):
+    """Its profile leaves deadline, lifespan and liveliness open, as ours does."""
+    def complaints():
+        return {part.partition(":")[0] for array in active.heard.diagnostics for status in array.status
+                for part in status.message.split("; ") if "not heard by" in part}
+
+    active.heard.diagnostics.clear()
+    active.wait_for(lambda: len(active.heard.diagnostics) >= 2, "two reports")
+    assert complaints() == {"/oxygen/utterance"}  # the robot listens as to a latched one, which the override took away
+    listener = active.node.create_subscription(ActionChunk, "/oxygen/action_chunk", lambda m: None,
+                                               QoSProfile(depth=1, deadline=Duration(seconds=0.25)))
+    active.wait_for(lambda: active.heard.reported(
+        "inputs", "/oxygen/action_chunk: not heard by /robot, which expects reliable, volatile (", "deadline",
+        level=WARN), "a word about who expects one twice as often as offered")
+    active.node.destroy_subscription(listener)
 
 
 def test_who_cannot_hear_the_node_is_named(active):
