@@ -41,6 +41,15 @@ class NotReady(Exception):
 
 
 @dataclass(frozen=True)
+class Clock:
+    """What receipt is told by, in words, and what helps where stamps are ahead of it, or behind."""
+
+    name: str = "this node's clock"
+    ahead: str = "synchronise the clocks, or set use_sim_time"
+    behind: str = "synchronise the clocks, or set use_sim_time and play the bag with --clock"
+
+
+@dataclass(frozen=True)
 class Now:
     """The same moment on both clocks, in nanoseconds."""
 
@@ -93,6 +102,8 @@ class Source(ABC):
     without a stamp. unusable: frames that could not use it.
     """
 
+    clock = Clock()
+
     def __init__(self, topic: str, max_age: float) -> None:
         self.topic, self.max_age = topic, max_age
         self.received = self.refused = self.late = self.stampless = self.unusable = 0
@@ -121,7 +132,7 @@ class Source(ABC):
         self.stampless += not stamp_ns
         self._heard = now
         self._unstamped = None if stamp_ns else Reason(
-            self.topic, f"stamp is 0, {now.ros_ns / 1e9:.0f} s before this node's clock, so the time of receipt "
+            self.topic, f"stamp is 0, {now.ros_ns / 1e9:.0f} s before {self.clock.name}, so the time of receipt "
             "counts; let the driver stamp its messages")
         return stamp_ns or now.ros_ns
 
@@ -143,10 +154,10 @@ class Source(ABC):
         waited, age = (now.steady_ns - receipt.steady_ns) / 1e9, (now.ros_ns - stamp_ns) / 1e9
         behind = (receipt.ros_ns - stamp_ns) / 1e9
         if age < -FUTURE_TOLERANCE:
-            text = f"stamped {-age:.2f} s after this node's clock; synchronise the clocks, or set use_sim_time"
+            text = f"stamped {-age:.2f} s after {self.clock.name}; {self.clock.ahead}"
         elif behind > self.max_age:
-            text = (f"stamped {behind:.2f} s before this node's clock though it had just come, the limit is "
-                    f"{self.max_age:g} s; synchronise the clocks, or set use_sim_time and play the bag with --clock")
+            text = (f"stamped {behind:.2f} s before {self.clock.name} though it had just come, the limit is "
+                    f"{self.max_age:g} s; {self.clock.behind}")
         elif max(waited, age) <= self.max_age:
             return
         elif not self.problem and heard.steady_ns > receipt.steady_ns:

@@ -6,9 +6,14 @@ from __future__ import annotations
 _LONGEST = 600  # characters; what is found is often text that somebody else chose
 
 
+def on_one_line(text: str) -> str:
+    """Without control characters: they are written as in a string of Python."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _printable(text: str) -> str:
-    """On one line, without control characters, and no longer than somebody would read."""
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: 2 * _LONGEST])
+    """On one line, and no longer than somebody would read."""
+    text = on_one_line(text[: 2 * _LONGEST])
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 

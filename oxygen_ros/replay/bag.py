@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import heapq
 import re
 import shutil
@@ -22,6 +23,13 @@ from .storage import STORAGES, BagError, Content, Recorded, Topic, gathered
 __all__ = ["Bag", "BagError", "Recorded", "Topic", "in_its_own_time", "open_bag"]
 
 
+_RECOVER = {
+    ".mcap": "`mcap recover FILE -o OTHER` saves what is whole",
+    ".db3": "`sqlite3 FILE .recover | sqlite3 OTHER` saves what is whole",
+    ".bag": "`rosbag reindex FILE` saves what is whole",
+}
+
+
 @dataclass(frozen=True)
 class _File:
     """shown: as the user knows it; read: where its plain content lies. `held` keeps the latter while it is needed."""
@@ -34,7 +42,7 @@ class _File:
         try:
             return STORAGES[self.read.suffix].content(self.read)
         except Exception as error:  # each library has its own, and lets through those of its decompressors
-            raise BagError(f"{self.shown} is not a readable {_kind(self.read)} file: {_reason(error)}") from error
+            raise BagError(f"{self.shown} is not a readable {_kind(self.read)} file: {self._reason(error)}") from error
 
     def messages(self, topics: Collection[str] | None) -> Iterator[Recorded]:
         messages = STORAGES[self.read.suffix].messages(self.read, topics)
@@ -45,7 +53,16 @@ class _File:
             except StopIteration:
                 return
             except Exception as error:
-                raise BagError(f"{self.shown} breaks off: {_reason(error)}") from error
+                raise BagError(f"{self.shown} breaks off: {self._reason(error)}") from error
+
+    def _reason(self, error: Exception) -> str:
+        """With what saves the rest, where its writer was cut off or its disk forgot."""
+        if isinstance(error, BagError):
+            return _reason(error)
+        # A seek to before the beginning says just `Invalid argument`.
+        reason = "it is too short" if isinstance(error, OSError) and error.errno == errno.EINVAL else _reason(error)
+        remedy = _RECOVER.get(self.read.suffix)
+        return f"{reason}; {remedy}" if remedy else reason
 
 
 @dataclass(frozen=True)
@@ -87,6 +104,8 @@ class Bag:
 
 def open_bag(path: str | Path) -> Bag:
     """A recording file (.mcap, .db3, .bag; also packed), or the folder that rosbag2 made. Raises BagError."""
+    if not str(path).strip():
+        raise BagError("a bag's name is empty; expected a file, or the folder that rosbag2 made")
     path = Path(path).expanduser()
     files = tuple(_plain(file) for file in _files(path))
     contents = [file.content() for file in files]

@@ -86,7 +86,8 @@ def read_commands(bag: Bag, source: Feed, robot: Robot) -> Commands:
     said = {name for _, values in taken for name, value in zip(robot.actions, values) if np.isfinite(value)}
     if not said:
         why = _nothing(count, taken, named, notes, robot)
-        raise BagError(f"{bag.path}: {source.topic}: {why}; --commands TOPIC names another, --commands none does without")
+        raise BagError(f"{bag.path}: {source.topic}: {why}; --commands TOPIC names another topic, --commands none does "
+                       "without")
     lines = [f"{source.topic}: {line}" + (f" ({n} times)" if n > 1 else "") for line, n in notes.items()]
     if largest > _LARGEST:
         lines.append(f"{source.topic} has values up to {largest:.3g}, which no robot takes; they are not compared")

@@ -21,7 +21,7 @@ import torch
 
 from ..bench.machine import busy, describe
 from ..checkpoint.errors import CheckpointError
-from ..embodiment.errors import InputError
+from ..embodiment.errors import InputError, on_one_line
 from ..engine.baselines import MODES
 from ..places import resolve
 from ..settings import Settings, SettingsError, from_yaml
@@ -154,12 +154,12 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
         print(_table(evaluated, total))
     for result in evaluated:
         for line in _remarks(result):
-            print(f"{Path(result['bag']).name}: {line}")
+            print(on_one_line(f"{Path(result['bag']).name}: {line}"))
     for line in _warnings(report, sides):
         print(line)
     print(f"written to {options.out / 'report.html'} and {options.out / 'report.json'}")
     if gate is not None:
-        print(f"equal to {options.expect_equal:g}: " + ("yes" if gate["passed"] else f"NO, {gate['reason']}"))
+        print(f"equal to {options.expect_equal:g}: " + ("yes" if gate["passed"] else f"NO, {on_one_line(gate['reason'])}"))
     if stop.wanted:
         return INTERRUPTED
     return 0 if len(evaluated) == len(bags) and (gate is None or gate["passed"]) else 1
@@ -339,7 +339,7 @@ def _table(results: Sequence[dict[str, Any]], total: dict[str, Any] | None) -> s
     rows = [head]
     for result in results:
         for side, found in result["sides"].items():
-            rows.append(_row(Path(result["bag"]).name, side, found, found["motion"]["chunk_boundary_jump"]))
+            rows.append(_row(on_one_line(Path(result["bag"]).name), side, found, found["motion"]["chunk_boundary_jump"]))
     if total and len(results) > 1:
         rows += [_row("all", side, found, found["chunk_boundary_jump"]) for side, found in total["sides"].items()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
@@ -379,7 +379,7 @@ class _Meter:
         whole = (self._done + share) / max(self._bags, 1)
         left = (now - self._began) * (1 - whole) / whole if whole > 0.01 else None
         bar = "#" * round(24 * whole)
-        line = (f"[{bar:<24}] {whole:4.0%}  bag {self._done + 1} of {self._bags}: {Path(bag).name}"
+        line = (f"[{bar:<24}] {whole:4.0%}  bag {self._done + 1} of {self._bags}: {on_one_line(Path(bag).name)}"
                 + (f", {left:.0f} s left" if left is not None else ""))
         print("\r\033[K" + line[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
 
@@ -449,7 +449,7 @@ def _count(text: str) -> int:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(on_one_line(line), file=sys.stderr, flush=True)
 
 
 def _fail(cause: str) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..embodiment.errors import on_one_line
 from ..settings import Settings
 from .annotate import write_recording
 from .bag import BagError
@@ -83,9 +84,10 @@ def one(bag: str, key: str, sides: Sequence[Side], order: Order, folder: Path, g
         return Piece(bag, key, done.result, bag_section(done, key))
     except BagError as error:
         text = str(error)
-        return Piece(bag, key, {"bag": bag, "error": text if bag in text else f"{bag}: {text}"})
+        text = text if not bag or bag in text else f"{bag}: {text}"
+        return Piece(bag, key, {"bag": bag, "error": on_one_line(text)})
     except Exception as error:  # one bag must not take the others' results along
-        return Piece(bag, key, {"bag": bag, "error": f"{bag}: {type(error).__name__}: {error}"})
+        return Piece(bag, key, {"bag": bag, "error": on_one_line(f"{bag}: {type(error).__name__}: {error}")})
 
 
 def in_turn(bags: Sequence[tuple[str, str]], order: Order, sides: Sequence[Side], folder: Path,

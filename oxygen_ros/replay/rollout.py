@@ -21,7 +21,7 @@ from ..engine.outputs import FinishReason, Token
 from ..engine.request import LanguageRequest
 from ..commander import Chunk
 from ..frames import Frames, Stats, Tick
-from ..inputs import Now
+from ..inputs import Clock, Now
 from ..instructions import ACT, ASK, CANCEL, REMEMBER, STOP, Instruction, Instructions
 from ..policy import Policy
 from ..robot_inputs import robot_inputs
@@ -32,6 +32,8 @@ from .sources import Sources
 from .ticks import period_ns, ticks
 
 _SILENCE = 10.0  # s without any message, after which ticks say nothing new
+_APART = "in this recording receipt and header stamps lie that far apart: record with synchronised clocks, or with /clock"
+_RECORDER = Clock("the recorder's clock", _APART, _APART)
 _TASKS = (ACT, ASK, REMEMBER, CANCEL, STOP)
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
@@ -197,6 +199,8 @@ class OfflineNode:
             halt=lambda instruction_id: self._frames.halt(instruction_id),
         )
         self.inputs = robot_inputs(settings, policy.robot.joints, sources.joints, sources.cameras)
+        for source in self.inputs:
+            source.clock = _RECORDER
         self._frames = Frames(
             policy, lambda: settings, self.inputs, self.instructions, self, say=self._say, now=self._now,
             misses=lambda: self._rollout.misses, warn=lambda topic, text: self._notes(text),

@@ -41,6 +41,24 @@ def test_unreadable_files(tmp_path, content, said):
     assert str(file) in str(error.value)
 
 
+@pytest.mark.parametrize("suffix, content, remedy", [
+    (".mcap", BAG.read_bytes()[:8], "`mcap recover FILE -o OTHER`"),
+    (".mcap", BAG.read_bytes()[:100_000] + BAG.read_bytes()[-8:], "`mcap recover FILE -o OTHER`"),
+    (".db3", b"SQLite format 3\0" + bytes(34), "`sqlite3 FILE .recover"),
+])
+def test_what_saves_the_rest_of_a_file_that_was_cut_off(tmp_path, suffix, content, remedy):
+    file = tmp_path / f"bag{suffix}"
+    file.write_bytes(content)
+    with pytest.raises(BagError) as error:
+        list(open_bag(file).messages())
+    assert str(file) in str(error.value) and remedy in str(error.value) and "Errno" not in str(error.value)
+
+
+def test_a_name_that_is_empty_is_no_folder():
+    with pytest.raises(BagError, match="a bag's name is empty"):
+        open_bag("")
+
+
 def test_a_recording_without_messages(tmp_path):
     file = tmp_path / "empty.mcap"
     with file.open("wb") as stream:

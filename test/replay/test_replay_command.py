@@ -276,6 +276,16 @@ def test_what_cannot_be_done_is_one_line(config, bags, tmp_path, capsys, monkeyp
     assert len(errors) == 1 and errors[0].startswith("oxygen-replay: ") and said in errors[0]
 
 
+def test_a_name_with_a_line_break_is_one_line(config, tmp_path, capsys):
+    good = write_mcap(tmp_path / "a\nb.mcap", beginning(0.15))
+    bad = tmp_path / "c\nd.mcap"
+    bad.write_bytes(b"cut")
+    assert run(config, tmp_path / "out", good, bad, "--no-mcap") == 1
+    out, err = capsys.readouterr()
+    assert "a\\nb.mcap: not used: /phase" in out and "\nb.mcap" not in out
+    assert f"oxygen-replay: {tmp_path}/c\\nd.mcap is not a readable MCAP file" in err and "\nd.mcap" not in err
+
+
 def test_no_bag_at_all_is_an_error_in_the_report(config, tmp_path, capsys):
     assert run(config, tmp_path, tmp_path / "nowhere.mcap") == 1
     assert "nowhere.mcap is not a file or folder" in capsys.readouterr().err
