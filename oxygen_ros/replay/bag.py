@@ -8,7 +8,7 @@ import re
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,9 +20,10 @@ from ..inputs import header_stamp_ns
 from .compression import PACKED, PackedError, unpack_file, unpacked
 from .storage import STORAGES, BagError, Content, Recorded, Topic, gathered
 
-__all__ = ["Bag", "BagError", "Recorded", "Topic", "in_its_own_time", "open_bag"]
+__all__ = ["Bag", "BagError", "Recorded", "Stopped", "Topic", "in_its_own_time", "open_bag"]
 
 
+_ASKED_EVERY = 100  # messages
 _RECOVER = {
     ".mcap": "`mcap recover FILE -o OTHER` saves what is whole",
     ".db3": "`sqlite3 FILE .recover | sqlite3 OTHER` saves what is whole",
@@ -78,9 +79,16 @@ class _Clock:
         return int(self.told_ns[last]) + received_ns - int(self.received_ns[last])
 
 
+class Stopped(Exception):
+    """Nobody wants the rest of a recording any more."""
+
+
 @dataclass(frozen=True)
 class Bag:
-    """start_ns, end_ns: receipt of the first and the last message. clock: by what receipt is told, else its own."""
+    """start_ns, end_ns: receipt of the first and the last message. clock: by what receipt is told, else its own.
+
+    wanted: whether to go on reading, which may take long; it is asked now and then.
+    """
 
     path: Path
     topics: Mapping[str, Topic]
@@ -89,17 +97,19 @@ class Bag:
     counts: Mapping[str, int] = field(default_factory=dict)
     files: tuple[_File, ...] = ()
     clock: _Clock | None = None
+    wanted: Callable[[], bool] = lambda: True
 
     @property
     def duration(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
 
     def messages(self, topics: Collection[str] | None = None) -> Iterator[Recorded]:
-        """Of these topics, or of all, in the order of receipt. Raises BagError where a file breaks off."""
+        """Of these topics, or of all, in the order of receipt. Raises BagError where a file breaks off, and Stopped."""
         messages = heapq.merge(*(file.messages(topics) for file in self.files), key=lambda message: message.received_ns)
-        if self.clock is None:
-            return messages
-        return (replace(message, received_ns=self.clock.at(message.received_ns)) for message in messages)
+        for number, message in enumerate(messages):
+            if number % _ASKED_EVERY == 0 and not self.wanted():
+                raise Stopped
+            yield message if self.clock is None else replace(message, received_ns=self.clock.at(message.received_ns))
 
 
 def open_bag(path: str | Path) -> Bag:

@@ -67,9 +67,14 @@ def evaluate(path: str, sides: Sequence[Side], names: Names, part: Part,
     """goes_on: is given how much is done, 0 to 1, and says whether to go on; what there is then is evaluated.
 
     live: what a node said to this bag, as a second side. Raises BagError, with the bag's path, for one that cannot be
-    evaluated.
+    evaluated, and Stopped where there was nothing yet.
     """
-    bag, decoding = in_its_own_time(open_bag(path)), Decoding()
+    reached = 0.0
+
+    def wanted() -> bool:
+        return goes_on(reached)
+
+    bag, decoding = in_its_own_time(replace(open_bag(path), wanted=wanted)), Decoding()
     sources = [find(bag, side.settings, names, decoding) for side in sides]
     robot = sides[0].policy.robot
     commands = read_commands(bag, sources[0].commands, robot) if sources[0].commands else None
@@ -80,7 +85,9 @@ def evaluate(path: str, sides: Sequence[Side], names: Names, part: Part,
             sides = sides[:number]
             break
         node = OfflineNode(side.policy, side.settings, sources[number])
+        reached = number / len(sides)
         rollouts.append(node.run(bag, part, lambda done, n=number: goes_on((n + done) / len(sides))))
+    reached = 1.0
     if live is not None and not rollouts[0].partial:
         sides, sources = [*sides, replace(sides[0], name="live")], [*sources, sources[0]]
         rollouts.append(heard(live, rollouts[0]))

@@ -159,7 +159,8 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
         print(line)
     print(f"written to {options.out / 'report.html'} and {options.out / 'report.json'}")
     if gate is not None:
-        print(f"equal to {options.expect_equal:g}: " + ("yes" if gate["passed"] else f"NO, {on_one_line(gate['reason'])}"))
+        print(on_one_line(f"equal to {options.expect_equal:g}: "
+                          + ("yes" if gate["passed"] else f"NO, {gate['reason']}")))
     if stop.wanted:
         return INTERRUPTED
     return 0 if len(evaluated) == len(bags) and (gate is None or gate["passed"]) else 1
@@ -339,7 +340,8 @@ def _table(results: Sequence[dict[str, Any]], total: dict[str, Any] | None) -> s
     rows = [head]
     for result in results:
         for side, found in result["sides"].items():
-            rows.append(_row(on_one_line(Path(result["bag"]).name), side, found, found["motion"]["chunk_boundary_jump"]))
+            name = on_one_line(Path(result["bag"]).name)
+            rows.append(_row(name, side, found, found["motion"]["chunk_boundary_jump"]))
     if total and len(results) > 1:
         rows += [_row("all", side, found, found["chunk_boundary_jump"]) for side, found in total["sides"].items()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from ..embodiment.errors import on_one_line
 from ..settings import Settings
 from .annotate import write_recording
-from .bag import BagError
+from .bag import BagError, Stopped
 from .evaluate import Side, evaluate, in_mode, load_side
 from .heard import Live
 from .report import bag_section
@@ -75,13 +76,19 @@ def _names(order: Order) -> tuple[str, str]:
 
 
 def one(bag: str, key: str, sides: Sequence[Side], order: Order, folder: Path, goes_on: Callable[[float], bool]
-        ) -> Piece:
-    """Evaluate one bag; its recording goes to folder/key.mcap. Nothing that is wrong with a bag is raised."""
+        ) -> Piece | None:
+    """Evaluate one bag; its recording goes to folder/key.mcap. Nothing that is wrong with a bag is raised.
+
+    None where it was stopped before there was anything. A recording that was stopped is left out.
+    """
     try:
         done = evaluate(bag, sides, order.names, order.part, goes_on, order.live)
         if order.recording:
-            write_recording(done, folder / f"{key}.mcap")
+            with suppress(Stopped):
+                write_recording(done, folder / f"{key}.mcap")
         return Piece(bag, key, done.result, bag_section(done, key))
+    except Stopped:
+        return None
     except BagError as error:
         text = str(error)
         text = text if not bag or bag in text else f"{bag}: {text}"
@@ -96,7 +103,9 @@ def in_turn(bags: Sequence[tuple[str, str]], order: Order, sides: Sequence[Side]
     for bag, key in bags:
         if not goes_on(bag, 0.0):
             return
-        yield one(bag, key, sides, order, folder, lambda done, b=bag: goes_on(b, done))
+        piece = one(bag, key, sides, order, folder, lambda done, b=bag: goes_on(b, done))
+        if piece is not None:
+            yield piece
 
 
 # Several processes. A worker keeps what it has loaded.
@@ -116,7 +125,8 @@ def side_by_side(bags: Sequence[tuple[str, str]], order: Order, jobs: int, folde
                 for future in as_completed(pending, timeout=0.2):
                     pending.discard(future)
                     try:
-                        yield future.result()
+                        if (piece := future.result()) is not None:
+                            yield piece
                     except CancelledError:
                         pass
                     except BrokenProcessPool:
@@ -146,7 +156,7 @@ def _begin(order: Order, stop: Any) -> None:
     _worker.update(order=order, stop=stop, sides=sides_of(order))
 
 
-def _work(bag: str, key: str, folder: Path) -> Piece:
+def _work(bag: str, key: str, folder: Path) -> Piece | None:
     return one(bag, key, _worker["sides"], _worker["order"], folder, lambda done: not _worker["stop"].is_set())
 
 

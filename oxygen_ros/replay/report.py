@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import PurePath
 from typing import Any
@@ -274,7 +275,8 @@ def _pictures(done: Evaluation, moments: Sequence[Moment]) -> dict[tuple[str, in
                 wanted.setdefault((topic, moment.used[topic]), []).append(moment.tick_ns)
     found: dict[tuple[str, int], str] = {}
     last_ns = max((moment.tick_ns for moment in moments), default=0)
-    for message in done.bag.messages(list(cameras)) if wanted else ():
+    bag = replace(done.bag, wanted=lambda: True)  # a report that was asked for is made to its end
+    for message in bag.messages(list(cameras)) if wanted else ():
         stamp_ns = header_stamp_ns(message.data) or message.received_ns
         for tick_ns in wanted.get((message.topic, stamp_ns), ()):
             if (message.topic, tick_ns) not in found and message.received_ns <= tick_ns:

@@ -27,12 +27,13 @@ from ..policy import Policy
 from ..robot_inputs import robot_inputs
 from ..settings import Settings
 from ..speech import Speech
-from .bag import Bag, BagError
+from .bag import Bag, BagError, Stopped
 from .sources import Sources
 from .ticks import period_ns, ticks
 
 _SILENCE = 10.0  # s without any message, after which ticks say nothing new
-_APART = "in this recording receipt and header stamps lie that far apart: record with synchronised clocks, or with /clock"
+_APART = ("in this recording receipt and header stamps lie that far apart: record with synchronised clocks, or with "
+          "/clock")
 _RECORDER = Clock("the recorder's clock", _APART, _APART)
 _TASKS = (ACT, ASK, REMEMBER, CANCEL, STOP)
 _NUMBER = re.compile(r"\d+(\.\d+)?")
@@ -278,6 +279,10 @@ class OfflineNode:
                     self._rollout.partial = tick_ns + every_ns <= end_ns
                     break
             self._finish()
+        except Stopped:
+            if not self._rollout.moments:
+                raise
+            self._rollout.partial = True
         finally:
             self._policy.engine.drain("the recording ended")
             self._rollout.notes = self._notes.counts

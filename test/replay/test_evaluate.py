@@ -14,6 +14,7 @@ from oxygen_ros.embodiment.images import decode_compressed
 from oxygen_ros.inputs import header_stamp_ns, restamped
 from oxygen_ros.replay.bag import BagError, Recorded, open_bag
 from oxygen_ros.replay.evaluate import evaluate
+from oxygen_ros.replay.many import Order, one
 from oxygen_ros.replay.measures import timing
 from oxygen_ros.replay.rollout import Part
 from oxygen_ros.replay.sources import Names
@@ -347,6 +348,25 @@ def test_a_long_silence_amid_a_recording_is_stepped_over(tmp_path, side):
     after = [f for f in found["frames"] if f["tick_ns"] > middle + hour]
     assert len(after) in (5, 6) and all(f["chunk"] for f in after[1:])
     assert {(f["tick_ns"] - start()) % 100_000_000 for f in found["frames"]} == {0}
+
+
+# Stopping
+
+
+def stopped_at(side, folder, share: float):
+    """What is left of the sample's evaluation if it is stopped when so much is done."""
+    order = Order(side.settings, "oxygen", Names(), Part(seconds=0.5))
+    return one(str(BAG), "x", [side], order, folder, lambda done: done < share)
+
+
+def test_a_stop_is_obeyed_while_a_bag_is_read_computed_or_written(tmp_path, side):
+    assert stopped_at(side, tmp_path, 0.0) is None  # while commands and instructions are read
+    computed = stopped_at(side, tmp_path, 0.5).result
+    assert computed["partial"] and 1 <= len(computed["sides"]["oxygen"]["frames"]) < 5
+    written = stopped_at(side, tmp_path, 1.0)
+    assert len(written.result["sides"]["oxygen"]["frames"]) >= 4 and "<h2" in written.section
+    assert not list(tmp_path.iterdir())
+    assert stopped_at(side, tmp_path, 2.0).result["partial"] is False and (tmp_path / "x.mcap").is_file()
 
 
 # Other messages
