@@ -38,11 +38,12 @@ class Chunk:
 class Commander:
     """`begin` and `send` are the frame thread's, `hold` comes from any: a STOP does not wait for a frame.
 
-    give: is called with each chunk, under a lock that keeps them in order.
+    horizon: actions in a chunk. give: is called with each chunk, under a lock that keeps them in order.
     """
 
-    def __init__(self, pipeline: Pipeline, settings: Callable[[], Settings], inputs: Inputs,
+    def __init__(self, pipeline: Pipeline, horizon: int, settings: Callable[[], Settings], inputs: Inputs,
                  instructions: Instructions, give: Callable[[Chunk], None], now: Callable[[], Now]) -> None:
+        self._horizon = horizon
         self._settings, self._inputs, self._instructions = settings, inputs, instructions
         self._give, self._now = give, now
         self._used = settings()
@@ -80,15 +81,21 @@ class Commander:
                              snapshot, snapshot.state))
             return command
 
-    def hold(self, instruction_id: int) -> None:
-        """End the motion under way, if stop_policy says so. No chunk that was begun before comes after."""
+    def hold(self, instruction_id: int) -> bool:
+        """End the motion under way, if stop_policy says so. No chunk that was begun before comes after.
+
+        False if there is no telling where to stay: nothing is given out then."""
         with self._lock:
             now = self._now()
-            if self._settings().stop_policy != "hold" or (command := self._continuity.hold(now.ros_ns)) is None:
-                return
+            if self._settings().stop_policy != "hold":
+                return True
             try:
                 state, _ = self._inputs.joints.state(now)
             except NotReady:
                 state = None
+            command = self._continuity.hold(now.ros_ns, state, self._horizon)
+            if command is None:
+                return False
             self._give(Chunk(command.actions, self.number(), instruction_id, now.ros_ns, command.start_ns, now.ros_ns,
                              None, state))
+            return True

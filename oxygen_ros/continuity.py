@@ -126,17 +126,27 @@ class Continuity:
         self._course = _Course(command.actions, start_ns, self._origin(seam.state))
         return command
 
-    def hold(self, now_ns: int) -> Command | None:
-        """A chunk that stays where the last one has led to by now; None if the robot stands still already.
+    def hold(self, now_ns: int, state: np.ndarray | None, horizon: int) -> Command | None:
+        """A chunk [horizon, D] that stays where the last one has led to by now; where that has ended, and arms may have
+        been moved by others, at `state`: [state_dim], robot units, None if unknown. None if neither is known.
 
-        Of the command, not of the measured position: the arm does not turn back by its lag, nor a gripper let go.
+        Of the command where there is one, not of the measured position: the arm does not turn back by its lag, nor a
+        gripper let go.
         """
-        course = self._course
-        if course is None or not self._motion.under_way(now_ns):
+        course, robot = self._course, self._robot
+        there, origin = np.full(robot.action_dim, np.nan), np.zeros(robot.action_dim)
+        if course is not None:
+            there = course.at(np.array([(now_ns - course.start_ns) / self._step_ns]))[0] - course.origin
+            origin = course.origin
+        if state is not None and not self._motion.under_way(now_ns):
+            seen = _by_action(robot, state)
+            told = np.isnan(seen) | (np.isin(robot.actions, robot.grippers) & np.isfinite(there))
+            there = np.where(told, there, seen)
+        row = self._standing(there)
+        if not np.isfinite(row).all():
             return None
-        row = course.at(np.array([(now_ns - course.start_ns) / self._step_ns]))[0] - course.origin
-        actions = np.repeat(self._standing(row)[None], len(course.actions), 0).astype(np.float32)
-        self._course = _Course(actions, now_ns, course.origin)
+        actions = np.repeat(row[None], horizon, 0).astype(np.float32)
+        self._course = _Course(actions, now_ns, origin)
         return Command(actions, now_ns)
 
     def forget(self) -> None:

@@ -70,6 +70,7 @@ class Health:
     stale_inputs: int = 0
     masked_frames: int = 0
     late_chunks: int = 0
+    late_in_a_row: int = 0
     clamped_actions: int = 0
     slowed_actions: int = 0
     last_frame: float | None = None  # time.monotonic, when it ended
@@ -113,7 +114,8 @@ class Frames:
         self._policy, self._settings, self._inputs, self._instructions = policy, settings, inputs, instructions
         self._listener = listener
         self._say, self._now, self._misses, self._warn, self._error = say, now, misses, warn, error
-        self._commander = Commander(policy.pipeline, settings, inputs, instructions, listener.chunk, now)
+        self._commander = Commander(policy.pipeline, policy.engine.model.config.action_horizon, settings, inputs,
+                                    instructions, listener.chunk, now)
         self._last_began: float | None = None
         self._prepared: dict[str, np.ndarray] = {}
         self._idle = 0  # frames for which nothing is prepared
@@ -125,7 +127,9 @@ class Frames:
 
     def halt(self, instruction_id: int) -> None:
         """End the motion under way, as stop_policy says. From any thread, whatever frame runs."""
-        self._commander.hold(instruction_id)
+        if not self._commander.hold(instruction_id):
+            self._warn("action_chunk", f"stop {instruction_id} is not answered with a chunk: none was sent before, and "
+                       "there are no joint positions to stay at")
 
     def prepare(self) -> None:
         """Do ahead of the next frame what it will not have to do if its pictures are still the newest ones then.
@@ -216,11 +220,13 @@ class Frames:
         latency = (self._now().ros_ns - output.stamp_ns) / 1e9
         if lifespan and latency > lifespan:
             health.late_chunks += 1
+            health.late_in_a_row += 1
             self._warn("action_chunk", f"chunk not sent: {latency:.2f} s after what it was computed from, "
-                       f"chunk_lifespan is {lifespan:g} s")
+                       f"chunk_lifespan is {lifespan:g} s; raise it, or lower denoise_steps")
             return
         frame.command = self._commander.send(actions, seen.seam, seen.task, seen.snapshot, frame.sequence)
         if frame.command is not None:
+            health.late_in_a_row = 0
             health.clamped_actions += frame.command.clamped
             health.slowed_actions += frame.command.slowed
 

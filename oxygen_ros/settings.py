@@ -183,6 +183,7 @@ class Settings:
     stop_policy: str = parameter(
         "hold",
         "What STOP, and CANCEL of the task, publish at once: hold is a chunk that stays where the last one has led to, "
+        "or, once that has ended, where the joints are; "
         "nothing leaves it to the robot to end the last chunk.",
         choices=("hold", "nothing"), live=True,
     )

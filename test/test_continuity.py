@@ -202,14 +202,31 @@ def test_rates_hold_when_limits_move(make, kind):
 ])
 def test_hold_stays_where_the_chunk_has_led_to(make, representation, expected):
     continuity = make("rtc", {"representation": representation})
-    assert continuity.hold(0) is None
+    assert continuity.hold(0, None, H) is None
     first_chunk(continuity)
-    command = continuity.hold(5 * STEP + STEP // 2)  # 3.5 steps into it
+    command = continuity.hold(5 * STEP + STEP // 2, np.array([7.0, 0.25]), H)  # 3.5 steps into it
     assert command.start_ns == 5 * STEP + STEP // 2
     np.testing.assert_allclose(command.actions, [expected] * H, atol=1e-6)
     after = continuity.begin(1, np.zeros(2), np.zeros(2), 6 * STEP, 6 * STEP)
     assert len(after.rows) == 0
-    assert continuity.hold(13 * STEP) is None  # it has stood since 12, and may have been moved by hand
+
+
+@pytest.mark.parametrize("representation, seen, told", [
+    ("absolute_position", [7, 0.5], [9, 0.5]), ("delta_position", [0, 0.5], [0, 0.5]), ("velocity", [0, 0.5], [0, 0.5]),
+])
+def test_hold_after_the_end_stays_where_the_joints_are(make, representation, seen, told):
+    """Chunks end at 12. The arm may have been moved by hand since; the gripper still closes on what it holds."""
+    continuity, state = make(description={"representation": representation}), np.array([7.0, 0.25])
+    before = continuity.hold(0, state, H)  # there was no chunk yet
+    np.testing.assert_allclose(before.actions, [[seen[0], 0.25]] * H)
+    first_chunk(continuity)
+    np.testing.assert_allclose(continuity.hold(13 * STEP, state, H).actions, [seen] * H, atol=1e-6)
+    continuity.forget()
+    assert continuity.hold(14 * STEP, None, H) is None
+    first_chunk(continuity)
+    command = continuity.hold(13 * STEP, None, H)  # no joint is heard: it can but be there
+    assert command.start_ns == 13 * STEP
+    np.testing.assert_allclose(command.actions, [told] * H, atol=1e-6)
 
 
 def test_a_guided_network_joins_the_chunk_under_way():

@@ -147,6 +147,9 @@ class Diagnostics:
         if missed and node.active:
             warnings.append(f"{missed} control ticks missed: a frame takes {stats.total if stats else 0:.3f} s, "
                             f"the period is {1 / session.settings.control_rate:.3f} s")
+        if health.late_in_a_row and task and node.active:
+            warnings.append(f"{health.late_in_a_row} chunks in a row not sent: each came later than chunk_lifespan, "
+                            f"{session.settings.chunk_lifespan:g} s; raise it, or lower denoise_steps")
         texts = ["active" if node.active else "configured, not active"]
         texts += ["dry_run: no commands are published"] if session.settings.dry_run else []
         if warnings or session.warnings:

@@ -45,6 +45,8 @@ class Publishers:
         self._path = publisher(MarkerArray, "~/predicted_path", qos.PREDICTED_PATH)
 
     def chunk(self, chunk: Chunk) -> None:
+        if not self._path.is_activated:  # a STOP may come at any time
+            return
         if self._chunk is not None:
             self._chunk.publish(messages.action_chunk(self._robot, chunk))
         if self._trajectory is not None:

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from controller import Controller
 from rcl_interfaces.msg import Log
-from robot import Robot, nanoseconds, next_domain, node_process
+from rclpy.serialization import deserialize_message
+from robot import JOINTS, Robot, nanoseconds, next_domain, node_process
+from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import MarkerArray
 
@@ -111,6 +113,32 @@ def test_stop_is_answered_with_a_hold_that_obeys_it(joined):
         joined.tell("transfer the cube")
         first = joined.wait_for_chunks()[-1]
     assert nanoseconds(first.start) == nanoseconds(first.header.stamp) + nanoseconds(first.latency)
+
+
+def test_stop_of_a_robot_that_stands_still_is_answered_too(joined):
+    """From its joints, or where it was last told to be when they are not heard."""
+    joined.reset()
+    with joined.running():
+        joined.tell("transfer the cube")
+        joined.wait_for_chunks(2)
+        joined.still = 7
+        holds = []
+        for number in (4801, 4802):
+            joined.tell(task=Instruction.STOP, id=number)
+            joined.wait_for(lambda: any(c.instruction_id == number for c in joined.heard.chunks), "the hold")
+            holds.append(next(c for c in joined.heard.chunks if c.instruction_id == number))
+            ended = nanoseconds(holds[0].start) + holds[0].horizon * STEP
+            joined.wait_for(lambda: joined.now() > ended + 10 * STEP, "its end")
+    state = deserialize_message(joined.messages[JOINTS][7], JointState)
+    places = dict(zip(state.name, state.position))
+    arms = [i for i, name in enumerate(holds[1].names) if "gripper" not in name]
+    expected = np.float32([places[holds[1].names[i]] for i in arms])
+    assert (values(holds[1])[:, arms] == expected).all() and not (values(holds[0])[:, arms] == expected).all()
+    assert len(holds[1].data) == len(holds[0].data)
+    joined.wait_for(lambda: joined.now() > nanoseconds(holds[1].start) + 2 * 10**9, "joints that are too old")
+    joined.tell(task=Instruction.STOP, id=4803)
+    joined.wait_for(lambda: any(c.instruction_id == 4803 for c in joined.heard.chunks), "the last hold")
+    assert (values(joined.heard.chunks[-1]) == values(holds[1])).all()
 
 
 def test_dry_run_publishes_everything_but_commands(tmp_path_factory):

@@ -361,7 +361,10 @@ def test_actions_that_are_no_numbers_are_never_published(active, monkeypatch):
 def test_chunk_that_comes_too_late_is_counted_and_not_sent(active, monkeypatch):
     robot, node = active
     monkeypatch.setattr(node.engine, "frame", slowed(node.engine.frame, 1.2))  # chunk_lifespan is 1 s
-    robot.wait_for(lambda: robot.heard.said("chunk not sent", "chunk_lifespan is 1 s"), "a line")
+    robot.wait_for(lambda: robot.heard.said("chunk not sent", "chunk_lifespan is 1 s; raise it, or lower denoise_steps"),
+                   "a line")
+    robot.wait_for(lambda: robot.heard.reported("engine", "in a row not sent", "chunk_lifespan, 1 s; raise it",
+                                                level=DiagnosticStatus.WARN), "a status")
     count = len(robot.heard.chunks)
     robot.wait_for(lambda: node.node.session.frames.health.late_chunks >= 2, "a count")
     assert len(robot.heard.chunks) == count
