@@ -8,24 +8,19 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
 from .children import child_process, end_on_signals, keep_to_ourselves, last_error
 from .msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from .node import qos
 from .node.lifecycle_client import LifecycleClient, wait_until
-from .node.spinner import Spinner
+from .node.spinner import spinning
 from .places import resolve
 from .replay.bag import BagError, open_bag
 from .settings import SettingsError, from_yaml
@@ -155,20 +150,6 @@ def _number(value: object) -> str:
     return "not measured" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-@contextmanager
-def _listening(heard: Heard) -> Iterator[Listener]:
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    listener, executor = Listener(heard), SingleThreadedExecutor()
-    executor.add_node(listener)
-    spinner = Spinner(executor)
-    try:
-        yield listener
-    finally:
-        spinner.stop()
-        listener.destroy_node()
-        rclpy.shutdown()
-
-
 def run(config: Path, bag_path: Path, out: Path, times: int, heard: Heard) -> None:
     """Play the bag to a node in another process and listen. Raises DemoError, BagError or SettingsError."""
     settings, bag = from_yaml(config), open_bag(bag_path)
@@ -180,7 +161,7 @@ def run(config: Path, bag_path: Path, out: Path, times: int, heard: Heard) -> No
     node_command = [*module, "oxygen_ros.node.main", "--ros-args", "--params-file", str(config)]
     play_command = [*module, "oxygen_ros.replay.player", str(bag.path), "--restamp", "--times", str(times),
                     "--exclude", "/instruction", "--wait", *topics]
-    with child_process(node_command, out / "node.log") as node, _listening(heard) as listener:
+    with child_process(node_command, out / "node.log") as node, spinning(lambda: Listener(heard)) as listener:
         lifecycle = LifecycleClient(listener, NODE, alive=lambda: node.poll() is None)
         for transition in ("configure", "activate"):
             print(f"{transition} {NODE} ...", flush=True)

@@ -373,7 +373,9 @@ def header_stamp_ns(serialized: bytes) -> int:
 
 
 def restamped(serialized: bytes, stamp_ns: int) -> bytes:
-    """The same message with another stamp."""
+    """The same message with another stamp; one too short for a stamp as it is."""
+    if len(serialized) < _HEADER:
+        return serialized
     order = "<iI" if serialized[1] & 1 else ">iI"
     return serialized[:4] + struct.pack(order, stamp_ns // 10**9, stamp_ns % 10**9) + serialized[_HEADER:]
 

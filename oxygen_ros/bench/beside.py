@@ -14,7 +14,7 @@ from .workload import CAMERAS
 
 def measure(model: Pi05, observations: Iterator[Observation], denoise_steps: int, requests: int, frames: int) -> dict:
     """Median seconds to the first chunk with none and with `requests` live requests, which are decoded by one step a
-    frame, frame by frame in turn."""
+    frame, frame by frame in turn. tokens: what those said meanwhile."""
     warmup = 3
     engine = EngineSettings(
         denoise_steps=denoise_steps, cameras=CAMERAS, slots=requests + 2, max_requests=requests, steps_per_frame=1,
@@ -28,4 +28,5 @@ def measure(model: Pi05, observations: Iterator[Observation], denoise_steps: int
         for contestant, asked in turn if number % 2 else reversed(turn):
             contestant.frame(number, observation, asked, number >= warmup)
     without, with_them = (statistics.median(c.record.first_chunks) for c in (alone, beside))
-    return {"requests": requests, "alone_s": without, "beside_s": with_them, "change": with_them / without - 1.0}
+    return {"requests": requests, "alone_s": without, "beside_s": with_them, "change": with_them / without - 1.0,
+            "tokens": beside.record.tokens}

@@ -16,7 +16,7 @@ from ..pi05.layers import attend, rms_normalize
 from ..pi05.model import Pi05
 from ..pi05.packed import Linear
 from . import plain, roofline
-from .machine import seconds
+from .probes import seconds
 from .workload import CAMERAS
 
 Work = Callable[[], object]
@@ -32,8 +32,8 @@ class Laboratory:
         config = model.config
         self.device = model.device
         self.passes, self.padded = (
-            Passes(model, denoise_steps=steps, accumulated_time=False, text_attention="bidirectional", cameras=CAMERAS, padded=padded, seed=0,
-                   fixed_noise=True)
+            Passes(model, denoise_steps=steps, accumulated_time=False, text_attention="bidirectional", cameras=CAMERAS,
+                   padded=padded, seed=0, fixed_noise=True)
             for padded in (False, True)
         )
         self.pool = KVPool(

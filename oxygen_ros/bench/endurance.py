@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from ..engine.engine import Engine, EngineSettings
 from ..engine.observation import Observation
 from ..engine.request import LanguageRequest
+from ..machine import resident_bytes
 from ..pi05.model import Pi05
 from .workload import CAMERAS
 
-STATM = Path("/proc/self/statm")
-PAGE = 4096
 SAMPLES = 40
 
 
@@ -25,8 +23,8 @@ def run(model: Pi05, observations: Iterator[Observation], *, denoise_steps: int,
     half's smallest resident set.
     """
     engine = Engine(model, EngineSettings(
-        denoise_steps=denoise_steps, cameras=CAMERAS, slots=max(2, requests), max_requests=requests, max_waiting=requests,
-        max_language_tokens=2 * tokens, steps_per_frame=steps_per_frame, seed=0,
+        denoise_steps=denoise_steps, cameras=CAMERAS, slots=max(2, requests), max_requests=requests,
+        max_waiting=requests, max_language_tokens=2 * tokens, steps_per_frame=steps_per_frame, seed=0,
     ))
     began, frames, asked, full, samples = time.monotonic(), 0, 0, 0, []
     while (elapsed := time.monotonic() - began) < 60 * minutes:
@@ -38,7 +36,7 @@ def run(model: Pi05, observations: Iterator[Observation], *, denoise_steps: int,
         frames += 1
         full += output.waiting_requests > 0  # somebody waits for a slot
         if elapsed >= 60 * minutes * len(samples) / SAMPLES:
-            samples.append(_resident())
+            samples.append(resident_bytes() or 0)
             say(f"minute {elapsed / 60:.1f}: {frames} frames, {output.waiting_requests} requests wait, "
                 f"{samples[-1] / 1e6:.1f} MB resident")
     settled = samples[len(samples) // 4 :]
@@ -47,7 +45,3 @@ def run(model: Pi05, observations: Iterator[Observation], *, denoise_steps: int,
         "minutes": minutes, "frames": frames, "requests": asked, "frames_at_full_pool": full,
         "resident_bytes": samples, "growth_bytes": min(second) - min(first) if first else None,
     }
-
-
-def _resident() -> int:
-    return int(STATM.read_text().split()[1]) * PAGE

@@ -7,17 +7,17 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
 
+from .. import machine
 from ..engine.baselines import MODES
 from ..engine.engine import EngineSettings, FrameError
 from ..pi05.config import PRESETS
 from ..pi05.model import Pi05
 from ..pi05.random_weights import random_model
-from . import beside, endurance, machine, report
+from . import beside, endurance, probes, report
 from .breakdown import Laboratory, breakdown, limits
 from .energy import meter
 from .side_by_side import Contestant, run
@@ -73,8 +73,8 @@ def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
         _say("other processes want the CPU too: with more than one thread, times and ratios mean little")
     _say(f"{args.model}: random weights in {args.dtype} on {device}")
     model = _model(config, dtype, device, args.seed)
-    described["matmul_flops"] = machine.matmul_flops(device, dtype)
-    described["bandwidth_bytes_per_s"] = machine.bandwidth(device, dtype)
+    described["matmul_flops"] = probes.matmul_flops(device, dtype)
+    described["bandwidth_bytes_per_s"] = probes.bandwidth(device, dtype)
     observation = next(workload.observations(config, args.seed))
     tokens, per_frame = args.decode_tokens, args.steps_per_frame
     if tokens is None:
@@ -100,8 +100,10 @@ def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
         if args.frames:
             _run_modes(args, model, args.modes, tokens, per_frame, result["modes"])
         if args.sweep:
-            each = partial(_run_modes, args, model)
-            result["sweep"] = sweep(lambda *point: each(*point, {}), args.modes, tokens or 30, _say)
+            result["sweep"] = sweep(
+                lambda names, length, steps: _run_modes(args, model, names, length, steps, {}),
+                args.modes, tokens or 30, _say,
+            )
             for file in draw(result, args.sweep):
                 _say(f"drawn: {file}")
         frames = workload.observations(config, args.seed)
@@ -119,7 +121,7 @@ def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
                 _say(f"measured: {name}")
                 result["breakdown"][name] = item
         if args.roofline:
-            rates = machine.matmul_flops(device, dtype), machine.bandwidth(device, dtype)
+            rates = probes.matmul_flops(device, dtype), probes.bandwidth(device, dtype)
             result["roofline"] = dict(zip(("matmul_flops", "bandwidth_bytes_per_s"), rates)) | dict(limits(lab, *rates))
     except KeyboardInterrupt:
         _say("stopped; this is what was measured until then")
@@ -166,7 +168,7 @@ def _run_modes(args: argparse.Namespace, model: Pi05, names: Sequence[str], toke
 def _paper_balance(lab: Laboratory) -> tuple[int, int]:
     """Tokens at which isolated execution has the paper's balance, and steps per frame for its best point."""
     prefill, denoise, step = (
-        machine.seconds(work, lab.device) for work in (lab.prefill, lab.denoise, lambda: lab.decode(1))
+        probes.seconds(work, lab.device) for work in (lab.prefill, lab.denoise, lambda: lab.decode(1))
     )
     tokens = PAPER_SHARE / (1 - PAPER_SHARE) * (2 * prefill + denoise) / step
     per_frame = max(1, round(tokens / PAPER_ALIVE))

@@ -15,12 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.srv import GetState
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
 from rcl_interfaces.srv import GetParameters, SetParameters
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from sensor_msgs.msg import Image
 
@@ -28,8 +26,8 @@ from ..children import child_process, keep_to_ourselves
 from ..msg import ActionChunk, FrameStats, Instruction
 from ..node import qos
 from ..node.lifecycle_client import LifecycleClient, wait_until
-from ..node.spinner import Spinner
-from ..policy import resolve
+from ..node.spinner import spinning
+from ..places import resolve
 
 NODE = "/oxygen"
 RATE, CAMERAS = 10.0, ("cam_high", "cam_left_wrist", "cam_right_wrist")
@@ -81,7 +79,7 @@ def measure(seconds: float) -> dict:
     keep_to_ourselves()
     # Otherwise most of the pictures would be lost on their way, and cost nothing.
     os.environ.setdefault("FASTDDS_DEFAULT_PROFILES_FILE", str(resolve("package://oxygen_ros/config/fast_dds.xml")))
-    with tempfile.TemporaryDirectory() as folder, _listening() as listener:
+    with tempfile.TemporaryDirectory() as folder, spinning(Listener) as listener:
         return {"cameras": "3 x 640x480 rgb8 at 30 Hz", "control_rate_hz": RATE,
                 **_cost(listener, Path(folder), seconds), "slowed_inference": _waiting(listener, Path(folder), seconds)}
 
@@ -196,20 +194,6 @@ def _running(listener: Listener, module: str, folder: Path) -> Iterator:
         with child_process([*python, "oxygen_ros.bench.cameras"], folder / "cameras.log"):
             time.sleep(SETTLE)
             yield node
-
-
-@contextmanager
-def _listening() -> Iterator[Listener]:
-    rclpy.init()
-    listener, executor = Listener(), SingleThreadedExecutor()
-    executor.add_node(listener)
-    spinner = Spinner(executor)
-    try:
-        yield listener
-    finally:
-        spinner.stop()
-        listener.destroy_node()
-        rclpy.shutdown()
 
 
 def _act(listener: Listener) -> None:

@@ -29,13 +29,14 @@ def sweep(run: Run, modes: Sequence[str], tokens: int, say: Callable[[str], None
 
 def draw(result: Mapping, directory: Path) -> list[Path]:
     """action_rate.png, ablation.png and steps_per_frame.png of a sweep, in `directory`. Needs matplotlib."""
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     directory.mkdir(parents=True, exist_ok=True)
     swept, horizon = result["sweep"], result["settings"]["horizon"]
     where = f"{result['model']}, {result['workload']}, {result['machine']['gpu'] or result['machine']['cpu']}"
 
-    def figure(name: str, title: str) -> tuple[Figure, object, Callable[[], Path]]:
+    def figure(name: str, title: str) -> tuple[Axes, Callable[[], Path]]:
         made = Figure(figsize=(6.4, 4.2), layout="constrained")
         axes = made.add_subplot(title=f"{title}\n{where}")
 
@@ -43,12 +44,12 @@ def draw(result: Mapping, directory: Path) -> list[Path]:
             made.savefig(directory / name, dpi=150)
             return directory / name
 
-        return made, axes, save
+        return axes, save
 
     files = []
     lengths = swept["decode_length"]
     modes = list(lengths[0]["modes"])
-    _, axes, save = figure("action_rate.png", "Action rate by decode length")
+    axes, save = figure("action_rate.png", "Action rate by decode length")
     for mode in modes:
         axes.plot([p["decode_tokens"] for p in lengths], [p["modes"][mode]["action_rate_hz"] for p in lengths],
                   marker="o", label=mode)
@@ -58,7 +59,7 @@ def draw(result: Mapping, directory: Path) -> list[Path]:
     axes.legend()
     files.append(save())
 
-    _, axes, save = figure("ablation.png", "What sharing and batching bring")
+    axes, save = figure("ablation.png", "What sharing and batching bring")
     width = 0.8 / len(modes)
     for index, mode in enumerate(modes):
         ratios = [p["modes"][mode]["speedup_vs_isolated_sequential"] for p in lengths]
@@ -70,7 +71,7 @@ def draw(result: Mapping, directory: Path) -> list[Path]:
     files.append(save())
 
     budgets = swept["steps_per_frame"]
-    _, axes, save = figure("steps_per_frame.png", f"Actions against language, {budgets[0]['decode_tokens']} tokens a request")
+    axes, save = figure("steps_per_frame.png", f"Actions against language, {budgets[0]['decode_tokens']} tokens")
     steps = [p["steps_per_frame"] for p in budgets]
     axes.plot(steps, [p["modes"]["oxygen"]["action_rate_hz"] for p in budgets], marker="o", label="actions/s")
     axes.plot(steps, [p["modes"]["oxygen"]["tokens_per_s"] for p in budgets], marker="s", label="tokens/s")

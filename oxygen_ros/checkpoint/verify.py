@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..pi05.backbone import Continuation
 from ..pi05.cache import Strip, Tail
-from ..pi05.flow import euler, flow_times, time_embedding
+from ..pi05.flow import euler, time_embedding
 from ..pi05.model import Pi05
 from .errors import CheckpointError
 from .files import read_json

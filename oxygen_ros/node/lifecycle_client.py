@@ -14,11 +14,10 @@ import rclpy
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rclpy.client import Client
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.task import Future
 
-from .spinner import Spinner
+from .spinner import spinning
 
 TRANSITIONS = {
     "configure": (Transition.TRANSITION_CONFIGURE, "inactive"),
@@ -98,25 +97,18 @@ def main() -> int:
                         help=", ".join(TRANSITIONS))
     parser.add_argument("--node", default="/oxygen", help="full name of the node (default: %(default)s)")
     options = parser.parse_args()
-    rclpy.init()
-    node = rclpy.create_node("lifecycle_client")
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    spinner = Spinner(executor)
     try:
-        client = LifecycleClient(node, options.node)
-        failed = [name for name in options.transitions if not client.change(name)]
-        remark = f"; {', '.join(failed)} failed, its log says why" if failed else ""
-        print(f"{options.node} is {client.state()}{remark}")
-        return 1 if failed else 0
+        with spinning(lambda: rclpy.create_node("lifecycle_client")) as node:
+            client = LifecycleClient(node, options.node)
+            failed = [name for name in options.transitions if not client.change(name)]
+            remark = f"; {', '.join(failed)} failed, its log says why" if failed else ""
+            print(f"{options.node} is {client.state()}{remark}")
+            return 1 if failed else 0
     except TimeoutError as error:
         print(f"lifecycle_client: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    finally:
-        spinner.stop()
-        rclpy.shutdown()
 
 
 if __name__ == "__main__":

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
+
+from ..machine import resident_bytes
 
 _ZONES = Path("/sys/class/thermal")
 
 
 def readings(device: torch.device) -> dict[str, str]:
     """Lines for diagnostics; what cannot be read here is left out."""
-    found = {"process memory (MiB)": _resident()}
+    resident = resident_bytes()
+    found = {"process memory (MiB)": "" if resident is None else f"{resident / 2**20:.0f}"}
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         found["device memory allocated (MiB)"] = f"{torch.cuda.memory_allocated(device) / 2**20:.0f}"
@@ -21,14 +23,6 @@ def readings(device: torch.device) -> dict[str, str]:
     else:
         found["device temperature (C)"] = _cpu_temperature()
     return {name: value for name, value in found.items() if value}
-
-
-def _resident() -> str:
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return ""
-    return f"{pages * os.sysconf('SC_PAGE_SIZE') / 2**20:.0f}"
 
 
 def _cpu_temperature() -> str:

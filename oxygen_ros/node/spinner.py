@@ -1,11 +1,18 @@
-"""An executor in a thread of its own, ended between two callbacks."""
+"""An executor in a thread of its own, ended between two callbacks; and a node that is spun while a block runs."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
-from rclpy.executors import Executor
+import rclpy
+from rclpy.executors import Executor, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+
+AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 class Spinner:
@@ -35,3 +42,20 @@ class Spinner:
         except Exception:
             self._failed()
             raise
+
+
+@contextmanager
+def spinning(make: Callable[[], AnyNode]) -> Iterator[AnyNode]:
+    """rclpy from beginning to end, with one node that is spun in between. Signals stay the caller's."""
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        node, executor = make(), SingleThreadedExecutor()
+        executor.add_node(node)
+        spinner = Spinner(executor)
+        try:
+            yield node
+        finally:
+            spinner.stop()
+            node.destroy_node()
+    finally:
+        rclpy.shutdown()

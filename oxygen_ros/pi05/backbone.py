@@ -21,24 +21,22 @@ Memory = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * (1 + weight): a weight of zero is the identity. Folded, the weight is part of the matrices that follow."""
+    """x / rms(x) * (1 + weight): a weight of zero is the identity; one of None is part of the matrices that follow."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(torch.zeros(width))
-        self.folded = False
+        self.weight: nn.Parameter | None = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
         normed = rms_normalize(x, self.eps)
-        return (normed if self.folded else normed * (1.0 + self.weight.float())).to(x.dtype)
+        return (normed if self.weight is None else normed * (1.0 + self.weight.float())).to(x.dtype)
 
     def fold(self, *following: Linear) -> None:
         """Give the weight to the matrices that read what is normalised here, before they are packed."""
         for linear in following:
             linear.weight.data = linear.weight * (1.0 + self.weight)
-        self.folded = True
-        del self.weight
+        self.weight = None
 
 
 class BackboneLayer(nn.Module):
@@ -96,9 +94,13 @@ class Backbone(nn.Module):
         """hidden [R, width] after the final norm -> [R, vocab_size]."""
         return F.linear(hidden, self._head()) if self._packed_head is None else self._packed_head(hidden)
 
+    @property
+    def packed(self) -> bool:
+        return self._packed_head is not None
+
     def pack(self) -> None:
-        """As `Linear.pack`, with the layers' norms folded. The embedding stays to be read, so a tied head then costs its
-        memory once more."""
+        """As `Linear.pack`, with the layers' norms folded. The embedding stays to be read, so a tied head then costs
+        its memory once more."""
         for layer in self.layers:
             layer.fold_norms()
         self.layers[-1].attention.keep_kv()
@@ -123,8 +125,8 @@ class Backbone(nn.Module):
         The prefix is one bidirectional block. With `causal_from` the positions from there on (the text)
         see everything before them and, of the text, only themselves and what precedes; the images then
         do not see the text: OxyGen's mask. There the prefix may end in text for the actions alone: language continues
-        the first `shared` positions, which are as they would be without the rest. `valid` [P] is False for padding, which is computed and hidden: the
-        other libraries' way, here for comparison only.
+        the first `shared` positions, which are as they would be without the rest. `valid` [P] is False for padding,
+        which is computed and hidden: the other libraries' way, here for comparison only.
 
         Returns the hidden states after the final norm that were asked for: [1, width] or [P, width];
         "last" is the last valid one of those shared. The last layer's query, attention and MLP run for those rows only.
@@ -184,7 +186,9 @@ class Backbone(nn.Module):
             def keep_and_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
                 rows = zip(query.split(counts), key.split(counts, dim=1), value.split(counts, dim=1), continuations)
                 return torch.cat([
-                    _attend_prefix_and_tail(q, c.strip.shared(layer), c.tail.append(layer, k, v), c.strip.shared_valid())
+                    _attend_prefix_and_tail(
+                        q, c.strip.shared(layer), c.tail.append(layer, k, v), c.strip.shared_valid()
+                    )
                     for q, k, v, c in rows
                 ])
 

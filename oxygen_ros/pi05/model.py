@@ -37,7 +37,6 @@ class Pi05(nn.Module):
         self.vision = VisionTower(config.vision, config.backbone.width)
         self.backbone = Backbone(config.backbone, config.vocab_size, config.rms_norm_eps, config.rope_theta)
         self.expert = ActionExpert(config)
-        self.packed = False
 
     @property
     def device(self) -> torch.device:
@@ -61,9 +60,8 @@ class Pi05(nn.Module):
 
         The values stay the same; the plain weights are given back, so the network cannot be saved or moved afterwards.
         """
-        if self.packed or not can_pack(self.backbone.embedding):
+        if self.backbone.packed or not can_pack(self.backbone.embedding):
             return
-        self.packed = True
         self.backbone.pack()
         for module in self.modules():
             if isinstance(module, Linear):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
-import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -19,24 +16,25 @@ from typing import Any
 
 import torch
 
-from ..bench.machine import busy, describe
 from ..checkpoint.errors import CheckpointError
 from ..embodiment.errors import InputError, on_one_line
 from ..engine.baselines import MODES
+from ..machine import describe
 from ..places import resolve
-from ..settings import Settings, SettingsError, from_yaml
+from ..settings import SettingsError, from_yaml
 from .evaluate import ENGINE, Side, unequal
 from .heard import Live
+from .kept import file_names, find_kept, keep, write_whole
 from .many import NoCluster, Order, Piece, in_turn, on_cluster, side_by_side, sides_of
 from .overall import overall
-from .report import page, percent
+from .report import page
 from .rollout import Part
 from .sources import NOTHING, Names
+from .terminal import Meter, remarks, say, table, warnings
 
 _STOP = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130
 _NUMBERS = re.compile(r"\[\n([\s\d.,eE+-]+)\]")
-_MOST_REMARKS = 10  # of a bag on the terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         machine = describe(torch.device("cpu"))
         order = _order(options)
         _require_places(options)
-        sides = sides_of(order, _say if options.verbose else lambda line: None)
+        sides = sides_of(order, say if options.verbose else lambda line: None)
         machine["device"] = describe(sides[0].policy.engine.model.device)["gpu"] or "cpu"
         return _run(options, order, sides, stop, machine)
     except (SettingsError, CheckpointError, InputError, NoCluster) as error:
@@ -111,21 +109,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop: _Stop, machine: dict[str, Any]) -> int:
-    bags = list(zip(options.bags, _keys(options.bags)))
+    bags = list(zip(options.bags, file_names(options.bags)))
     cache = options.out / "bags"
     cache.mkdir(exist_ok=True)
-    kept = {key: piece for bag, key in bags if options.resume and (piece := _kept(cache, bag, key, order))}
+    kept = {key: piece for bag, key in bags if options.resume and (piece := find_kept(cache, bag, key, order))}
     if kept:
-        _say(f"{len(kept)} of {len(bags)} bags are done already")
+        say(f"{len(kept)} of {len(bags)} bags are done already")
     pieces, todo = dict(kept), [(bag, key) for bag, key in bags if key not in kept]
-    meter = _Meter(len(todo))
+    meter = Meter(len(todo))
     for piece in _pieces(todo, order, sides, options, stop, meter):
         pieces[piece.key] = piece
         if piece.recording is not None:
             (options.out / f"{piece.key}.mcap").write_bytes(piece.recording)
         meter.done(piece.result.get("error"))
         if "error" not in piece.result and not piece.result["partial"]:
-            _keep(cache, piece, order)
+            keep(cache, piece, order)
     meter.close()
 
     done = [pieces[key] for _, key in bags if key in pieces]
@@ -145,17 +143,18 @@ def _run(options: argparse.Namespace, order: Order, sides: Sequence[Side], stop:
     }
     # Rows of numbers stay on one line: thousands of actions would be as many lines.
     text = _NUMBERS.sub(lambda row: "[" + " ".join(row[1].split()) + "]", json.dumps(report, indent=1)) + "\n"
-    _write(options.out / "report.json", text)
+    write_whole(options.out / "report.json", text)
     if options.json:
-        _write(options.json, text)
-    _write(options.out / "report.html", page(_about(report, sides), total, results, [piece.section for piece in done]))
+        write_whole(options.json, text)
+    sections = [piece.section for piece in done]
+    write_whole(options.out / "report.html", page(_about(report, sides), total, results, sections))
 
     if evaluated:
-        print(_table(evaluated, total))
+        print(table(evaluated, total))
     for result in evaluated:
-        for line in _remarks(result):
+        for line in remarks(result):
             print(on_one_line(f"{Path(result['bag']).name}: {line}"))
-    for line in _warnings(report, sides):
+    for line in warnings(report, sides):
         print(line)
     print(f"written to {options.out / 'report.html'} and {options.out / 'report.json'}")
     if gate is not None:
@@ -186,7 +185,7 @@ def _require_places(options: argparse.Namespace) -> None:
 
 
 def _pieces(todo: Sequence[tuple[str, str]], order: Order, sides: Sequence[Side], options: argparse.Namespace,
-            stop: _Stop, meter: _Meter) -> Iterator[Piece]:
+            stop: _Stop, meter: Meter) -> Iterator[Piece]:
     if not todo:
         return iter(())
     if options.ray:
@@ -224,52 +223,6 @@ def _order(options: argparse.Namespace) -> Order:
     )
 
 
-# What was done before
-
-
-def _kept(cache: Path, bag: str, key: str, order: Order) -> Piece | None:
-    try:
-        kept = json.loads((cache / f"{key}.json").read_text())
-        if kept["of"] == _fingerprint(bag, order):
-            return Piece(bag, key, kept["result"], kept["section"])
-    except (OSError, ValueError, KeyError):
-        pass
-    return None
-
-
-def _keep(cache: Path, piece: Piece, order: Order) -> None:
-    _write(cache / f"{piece.key}.json", json.dumps(
-        {"of": _fingerprint(piece.bag, order), "result": piece.result, "section": piece.section}))
-
-
-def _fingerprint(bag: str, order: Order) -> str:
-    """Of what a result depends on: the order, the bag's files and the policies', by size and time of change."""
-    places = [bag, order.settings.policy, order.against.policy if order.against else ""]
-    files = []
-    for place in filter(None, places):
-        path = resolve(place)
-        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-        files += [(str(f), (s := f.stat()).st_size, s.st_mtime_ns) for f in inside if f.is_file()]
-    return hashlib.sha256(repr((order, files)).encode()).hexdigest()
-
-
-def _keys(bags: Sequence[str]) -> list[str]:
-    """A file name for each bag, the same in every run with the same bags."""
-    taken: set[str] = set()
-    keys = []
-    for bag in bags:
-        stem = re.sub(r"[^\w.-]+", "_", Path(bag).name.partition(".")[0]) or "bag"
-        key, number = stem, 2
-        while key in taken:
-            key, number = f"{stem}_{number}", number + 1
-        taken.add(key)
-        keys.append(key)
-    return keys
-
-
-# What is said
-
-
 def _described(side: Side, options: argparse.Namespace, number: int) -> dict[str, Any]:
     policy, settings = side.policy, side.settings
     return {
@@ -291,36 +244,7 @@ def _about(report: dict[str, Any], sides: Sequence[Side]) -> dict[str, Any]:
         rows["part"] = f"from {part['start']:g} s" + (f", {part['seconds']:g} s" if part["seconds"] else "")
     if report["gate"]:
         rows["equal"] = "yes" if report["gate"]["passed"] else f"NO: {report['gate']['reason']}"
-    return {"time": report["time"], "rows": rows, "warnings": _warnings(report, sides)}
-
-
-def _remarks(result: dict[str, Any]) -> list[str]:
-    """What a reader of the table should know of one bag."""
-    lines = result["notes"] + [note for side in result["sides"].values() for note in side["notes"]]
-    lines = list(dict.fromkeys(lines))
-    if len(lines) > _MOST_REMARKS:
-        lines[_MOST_REMARKS:] = [f"{len(lines) - _MOST_REMARKS} more remarks are in the report"]
-    if result["not_used"]:
-        lines.append(f"not used: {', '.join(result['not_used'])}")
-    if found := result.get("difference"):
-        lines.append(f"actions differ by at most {_number(found['max'])} over {found['frames']} frames, "
-                     f"{found['frames_in_one_only']} were made by one of the two only; "
-                     f"{len(found['texts']['different'])} texts differ")
-    return lines
-
-
-def _warnings(report: dict[str, Any], sides: Sequence[Side]) -> list[str]:
-    lines = []
-    if report["partial"]:
-        left = len(report["not_reached"])
-        lines.append("This report is partial: it was stopped" + (f", {left} bags were not reached." if left else "."))
-    if busy(machine := report["machine"]):
-        lines.append(f"The machine was busy before (load {machine['load_average_before']:.1f}): times are too long.")
-    random = [side.name for side in sides if not side.policy.trained]
-    if random:
-        lines.append(f"The weights of {' and '.join(random)} are random: data flow and timing are real, actions and "
-                     "words mean nothing.")
-    return lines
+    return {"time": report["time"], "rows": rows, "warnings": warnings(report, sides)}
 
 
 def _gate(results: Sequence[dict[str, Any]], limit: float, bags: int) -> dict[str, Any]:
@@ -333,69 +257,6 @@ def _gate(results: Sequence[dict[str, Any]], limit: float, bags: int) -> dict[st
     missing = bags - len(results)
     reason = f"{missing} of {bags} bags {'was' if missing == 1 else 'were'} not evaluated" if missing else None
     return {"limit": limit, "passed": not missing, "reason": reason}
-
-
-def _table(results: Sequence[dict[str, Any]], total: dict[str, Any] | None) -> str:
-    head = ("bag", "side", "chunks", "MAE", "hold", "mean", "of range", "jump", "p50 ms", "stale", "missed")
-    rows = [head]
-    for result in results:
-        for side, found in result["sides"].items():
-            name = on_one_line(Path(result["bag"]).name)
-            rows.append(_row(name, side, found, found["motion"]["chunk_boundary_jump"]))
-    if total and len(results) > 1:
-        rows += [_row("all", side, found, found["chunk_boundary_jump"]) for side, found in total["sides"].items()]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))) for row in rows
-    )
-
-
-def _row(name: str, side: str, found: dict[str, Any], jump: dict[str, Any]) -> tuple[str, ...]:
-    accuracy, timing = found["accuracy"] or {}, found["timing"]
-    latency = (timing["first_chunk_latency_s"] or {}).get("p50")
-    maes = [(accuracy.get(kind) or {}).get("mae") for kind in ("policy", "hold_position", "mean_action")]
-    normal = (accuracy.get("policy") or {}).get("normalised_mae")
-    return (
-        name, side, f"{timing['chunks']}/{timing['ticks']}", *map(_number, maes),
-        percent(normal), _number(jump["mean"]),
-        "-" if latency is None else f"{latency * 1e3:.0f}", f"{timing['stale_input_rate']:.1%}",
-        f"{timing['deadline_miss_rate']:.1%}",
-    )
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
-class _Meter:
-    """A bar on a terminal, a line for each bag elsewhere."""
-
-    def __init__(self, bags: int) -> None:
-        self._bags, self._done, self._shown, self._began = bags, 0, 0.0, time.monotonic()
-
-    def show(self, bag: str, share: float) -> None:
-        now = time.monotonic()
-        if not sys.stderr.isatty() or now - self._shown < 0.1:
-            return
-        self._shown = now
-        whole = (self._done + share) / max(self._bags, 1)
-        left = (now - self._began) * (1 - whole) / whole if whole > 0.01 else None
-        bar = "#" * round(24 * whole)
-        line = (f"[{bar:<24}] {whole:4.0%}  bag {self._done + 1} of {self._bags}: {on_one_line(Path(bag).name)}"
-                + (f", {left:.0f} s left" if left is not None else ""))
-        print("\r\033[K" + line[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
-
-    def done(self, error: str | None) -> None:
-        self._done += 1
-        self.close()
-        if error:
-            print(f"oxygen-replay: {error}", file=sys.stderr, flush=True)
-        elif not sys.stderr.isatty():
-            _say(f"{self._done} of {self._bags} bags, {time.monotonic() - self._began:.1f} s")
-
-    def close(self) -> None:
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 class _Stop:
@@ -415,16 +276,6 @@ class _Stop:
     def restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-
-
-def _write(path: Path, text: str) -> None:
-    """The file appears when it is whole."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(text)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _seconds(text: str) -> float:
@@ -450,12 +301,8 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _say(line: str) -> None:
-    print(on_one_line(line), file=sys.stderr, flush=True)
-
-
 def _fail(cause: str) -> int:
-    _say(f"oxygen-replay: {cause}")
+    say(f"oxygen-replay: {cause}")
     return 1
 
 

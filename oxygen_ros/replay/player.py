@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import signal
-import struct
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
+from ..inputs import header_stamp_ns, restamped
 from ..ros_arguments import RosArgumentsError, without_ros_arguments
 from .bag import Bag, BagError, Recorded, Topic, in_its_own_time, open_bag
 
@@ -92,7 +92,8 @@ class Player:
 
     def _publish(self, message: Recorded) -> None:
         moved = message.topic in self._stamped
-        self._publishers[message.topic].publish(_moved(message.data, self._shift_ns) if moved else message.data)
+        data = restamped(message.data, header_stamp_ns(message.data) + self._shift_ns) if moved else message.data
+        self._publishers[message.topic].publish(data)
 
     def _still_told(self, last: Mapping[str, Recorded]) -> list[Recorded]:
         """The last message of each topic that a late subscriber would hear."""
@@ -134,16 +135,6 @@ def _offered(topic: Topic) -> QoSProfile:
         if str(offer.get("durability")) in ("transient_local", "1"):
             profile.durability = DurabilityPolicy.TRANSIENT_LOCAL
     return profile
-
-
-def _moved(data: bytes, shift_ns: int) -> bytes:
-    """A serialised message that begins with a header, its stamp moved (CDR: int32 s, uint32 ns after 4 bytes)."""
-    if len(data) < 12:
-        return data
-    form = "<iI" if data[1] & 1 else ">iI"
-    seconds, nanoseconds = struct.unpack_from(form, data, 4)
-    stamp = seconds * 1_000_000_000 + nanoseconds + shift_ns
-    return data[:4] + struct.pack(form, stamp // 1_000_000_000, stamp % 1_000_000_000) + data[12:]
 
 
 def main(arguments: list[str] | None = None) -> int:

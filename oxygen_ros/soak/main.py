@@ -8,20 +8,17 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import rclpy
-from rclpy.executors import SingleThreadedExecutor
-from rclpy.signals import SignalHandlerOptions
 
 from ..children import child_process, end_on_signals, keep_to_ourselves, last_error
 from ..msg import Instruction
 from ..node.lifecycle_client import LifecycleClient, wait_until
-from ..node.spinner import Spinner
-from ..policy import resolve
+from ..node.spinner import spinning
+from ..places import resolve
 from ..replay.bag import BagError, open_bag
 from .faults import FAULTS, Fault
 from .ledger import Ledger
@@ -235,20 +232,6 @@ def _stamp(ledger: Ledger) -> int:
     return stamp.sec * 1_000_000_000 + stamp.nanosec
 
 
-@contextmanager
-def _network() -> Iterator[rclpy.node.Node]:
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    node, executor = rclpy.create_node("oxygen_soak"), SingleThreadedExecutor()
-    executor.add_node(node)
-    spinner = Spinner(executor)
-    try:
-        yield node
-    finally:
-        spinner.stop()
-        node.destroy_node()
-        rclpy.shutdown()
-
-
 def _cameras(out: Path) -> Callable[[], subprocess.Popen]:
     """What starts the camera that can be killed: a process of its own."""
     bag = str(resolve("package://oxygen_ros/resource/aloha_transfer_cube.mcap"))
@@ -278,9 +261,9 @@ def _chosen(names: list[str]) -> list[Fault]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="oxygen-soak", description="Run the node on the embedded policy while its cameras and joints fail in "
-        "turn, and while it is asked, told and stopped. Whatever it promised and did not keep is listed, and makes exit "
-        "1: it stays active, every request ends with a last token, every fault is counted and named, no chunk is made of bad "
-        "data, STOP is obeyed, chunks come back, memory stays.",
+        "turn, and while it is asked, told and stopped. Whatever it promised and did not keep is listed, and makes "
+        "exit 1: it stays active, every request ends with a last token, every fault is counted and named, no chunk is "
+        "made of bad data, STOP is obeyed, chunks come back, memory stays.",
     )
     parser.add_argument("--seconds", type=float, default=120.0, help="for how long (default: %(default)g)")
     parser.add_argument("--faults", default="all", help=f"all, or some, with commas: {', '.join(FAULTS)}")
@@ -295,7 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         chosen = _chosen([name.strip() for name in options.faults.split(",")])
         options.out.mkdir(parents=True, exist_ok=True)
-        with child_process(_node_command(), log) as process, _network() as node:
+        with child_process(_node_command(), log) as process, spinning(lambda: rclpy.create_node("oxygen_soak")) as node:
             soak = Soak(node, process, _cameras(options.out), chosen, options.seed)
             try:
                 soak.run(options.seconds)

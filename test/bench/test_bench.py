@@ -103,6 +103,7 @@ def test_a_chunk_beside_live_requests(tmp_path):
     code, result = measured(tmp_path, "--modes", "oxygen", "--beside", "3")
     told = result["beside"]
     assert code == 0 and told["requests"] == 3
+    assert told["tokens"] == 3 * 4  # all were alive in each of the 4 frames
     assert told["change"] == pytest.approx(told["beside_s"] / told["alone_s"] - 1)
 
 

@@ -1,37 +1,11 @@
-"""What the numbers were measured on, and two probes of it that belong beside every table."""
+"""How fast this machine is: two probes that belong beside every table, and the clock that they are taken by."""
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
-from pathlib import Path
 
 import torch
-
-
-def describe(device: torch.device) -> dict[str, object]:
-    """The machine in words and numbers."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return {
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "load_average_before": load,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-
-
-def busy(described: dict[str, object]) -> bool:
-    """Whether the machine was working before we came. Threads that wait for each other then lose whole time slices."""
-    load = described["load_average_before"]
-    return load is not None and load > 0.5
 
 
 def seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
@@ -61,11 +35,3 @@ def bandwidth(device: torch.device, dtype: torch.dtype, size: int = 256 * 2**20)
     matrix = torch.ones(size // dtype.itemsize // width, width, device=device, dtype=dtype)
     row = torch.ones(1, width, device=device, dtype=dtype)
     return matrix.numel() * dtype.itemsize / seconds(lambda: torch.nn.functional.linear(row, matrix), device)
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
