@@ -88,31 +88,35 @@ def action_chunk(robot: Robot, chunk: Chunk) -> ActionChunk:
 def joint_trajectory(robot: Robot, chunk: Chunk, velocities: bool = False) -> JointTrajectory | None:
     """The part of a chunk that is not due yet, for joint_trajectory_controller; None where nothing of it can be told.
 
-    velocities: beside positions too. A robot that takes velocities gets velocities, of what is no gripper.
-    The controller refuses a last point that is not at rest: a trajectory with velocities ends in one that is.
+    velocities: beside positions too. The controller refuses a last point that is not at rest: a trajectory with
+    velocities ends in one that is.
+    A robot that takes velocities gets velocities alone, of what is no gripper, from the moment of arrival on (a stamp
+    of zero): the controller makes positions of them from point to point, and where the first one were past when it
+    arrives there would be none to begin with (it would read what is not there, and its process end).
     """
-    step_ns, state = round(robot.step_dt * 1e9), chunk.state
-    first = max(0, -(-(chunk.sent_ns - chunk.start_ns) // step_ns))
-    if first >= len(chunk.actions) or (robot.representation == "delta_position" and state is None):
+    step_ns, state, moves = round(robot.step_dt * 1e9), chunk.state, robot.representation == "velocity"
+    passed_ns = max(0, chunk.sent_ns - chunk.start_ns)
+    if passed_ns >= (len(chunk.actions) - 1) * step_ns or (robot.representation == "delta_position" and state is None):
         return None
+    first = passed_ns // step_ns + 1 if moves else -(-passed_ns // step_ns)
     names, values = trajectory_joints(robot), chunk.actions.astype(np.float64)
     values = values[:, [robot.actions.index(name) for name in names]]
     if robot.representation == "delta_position":
         values = values + [0.0 if name in robot.grippers else state[robot.joints.index(name)] for name in names]
     message = JointTrajectory(joint_names=names)
-    message.header.stamp = time_message(chunk.start_ns)
     message.header.frame_id = robot.frame_id
+    if not moves:
+        message.header.stamp = time_message(chunk.start_ns)
 
     def point(i: int, **fields: np.ndarray) -> JointTrajectoryPoint:
         lists = {key: row.tolist() for key, row in fields.items()}
-        return JointTrajectoryPoint(time_from_start=duration_message(i * step_ns), **lists)
+        return JointTrajectoryPoint(time_from_start=duration_message(i * step_ns - passed_ns * moves), **lists)
 
-    if robot.representation == "velocity":
-        rest = np.zeros(len(names))
+    if moves:
         message.points = [point(i, velocities=values[i]) for i in range(first, len(values))]
-        message.points.append(point(len(values), velocities=rest))
+        message.points.append(point(len(values), velocities=np.zeros(len(names))))
     elif velocities:
-        slopes = np.gradient(values, robot.step_dt, axis=0) if len(values) > 1 else np.zeros_like(values)
+        slopes = np.gradient(values, robot.step_dt, axis=0)
         slopes[-1] = 0.0
         message.points = [point(i, positions=values[i], velocities=slopes[i]) for i in range(first, len(values))]
     else:

@@ -76,23 +76,42 @@ def test_guidance_makes_the_seam_smaller(joined):
 
 
 def test_a_trajectory_controller_takes_every_one(joined):
+    """At 100 Hz it goes from its command on to where each chunk is, within the one step until the chunk's next point."""
     joined.reset()
-    controller, taken = None, []
+    period, taken, commanded = 0.01, [], []
+    controller = None
 
     def receive(message: JointTrajectory) -> None:
         nonlocal controller
-        controller = controller or Controller(list(message.joint_names))
+        controller = controller or Controller(list(message.joint_names), message.points[0].positions, period=period,
+                                              interpolate_from_desired_state=True)
+        controller.receive(message, joined.now())  # what it raises ends the spinning, and with it the test
+        taken.append(message)
+
+    def update() -> None:
         now = joined.now()
-        controller.receive(message, now)  # what it raises ends the spinning, and with it the test
-        past = int((controller.times < now).sum())
-        taken.append((past, controller.command(now).copy()))
+        if controller is not None:
+            commanded.append((now, taken[-1], controller.update(now)))
 
     subscription = joined.node.create_subscription(JointTrajectory, "/oxygen/joint_trajectory", receive, 10)
+    timer = joined.node.create_timer(period, update)
     with joined.running():
         joined.wait_for(lambda: len(taken) >= 10, "trajectories")
+    joined.node.destroy_timer(timer)
     joined.node.destroy_subscription(subscription)
-    assert controller.velocities.shape[1] == 14
-    assert np.median([past for past, _ in taken]) <= 1  # what was past when it was sent is not in it
+    at_points = 0
+    for now, message, (positions, velocities) in commanded:
+        due = [nanoseconds(message.header.stamp) + nanoseconds(p.time_from_start) for p in message.points]
+        at, inside = now + round(period * 1e9), [p.positions for p in message.points]
+        if due[0] <= at <= due[-1]:
+            row = min(np.searchsorted(due, at, "right") - 1, len(due) - 2)
+            near, bend = np.array(inside[row: row + 2]), np.array([p.velocities for p in message.points[row: row + 2]])
+            allowed = np.abs(bend).max() * STEP / 1e9 + 1e-6  # that a cubic leaves the straight line by
+            assert (positions >= near.min(0) - allowed).all() and (positions <= near.max(0) + allowed).all()
+            at_points += 1
+    assert at_points > 0.8 * len(commanded) > 40
+    waits = [nanoseconds(m.points[0].time_from_start) + nanoseconds(m.header.stamp) for m in taken]
+    assert len(taken[-1].joint_names) == 14 and (np.diff(waits) > 0).all()
 
 
 def test_stop_is_answered_with_a_hold_that_obeys_it(joined):
