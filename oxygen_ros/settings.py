@@ -237,6 +237,10 @@ class Settings:
     chunk_lifespan: float = parameter(
         1.0, "QoS lifespan of a chunk in seconds; a later one is not sent. 0 is unlimited.", low=0.0, high=1e6
     )
+    bond_heartbeat_period: float = parameter(
+        0.0, "Seconds between the heartbeats of a bond with Nav2's lifecycle manager, held while the node is active; Nav2's "
+        "nodes have 0.1. 0 holds none, and needs no package bond.", low=0.0, high=100.0,
+    )
     language: LanguageSettings = field(default_factory=LanguageSettings)
 
     def topic_of(self, camera: str) -> str:

@@ -20,7 +20,7 @@ from ..policy import Policy, load_policy
 from ..robot_inputs import Feed, robot_inputs
 from ..settings import Settings
 from ..speech import Speech
-from . import graph, messages, qos
+from . import bond, graph, messages, qos
 from .endpoints import Endpoints
 from .frame_loop import FrameLoop
 from .publishers import Publishers
@@ -39,6 +39,8 @@ class Session:
         self.settings = settings
         self.warnings: list[str] = []
         self._node, self._log, self._throttle = node, node.get_logger(), Throttle()
+        if settings.bond_heartbeat_period:
+            bond.status_type()  # before minutes of loading
         self.policy: Policy = load_policy(settings, self._note, reading)
         self.refused_instructions, self.last_refusal = 0, ""
         self._timing = threading.Lock()
@@ -77,6 +79,8 @@ class Session:
             say=self._say, now=self._now, misses=lambda: self.loop.misses, warn=self._warn, error=self._error,
         )
         self._subscribe()
+        period = self.settings.bond_heartbeat_period
+        self._bond = bond.Bond(self._node, self._endpoints, period) if period else None
 
     # Life
 
@@ -90,6 +94,8 @@ class Session:
             self.instructions.obey(Instruction(text=self.settings.instruction))
         self.loop.start()
         self._tick_at(self.settings.control_rate)
+        if self._bond is not None:
+            self._bond.form()
 
     def deactivate(self) -> None:
         """End after the frame in flight; language requests end with a last token (CANCELLED)."""
@@ -97,6 +103,8 @@ class Session:
         self.loop.stop()
         for token in self.policy.engine.drain("the node was deactivated"):
             self._say(token)
+        if self._bond is not None:
+            self._bond.part()
 
     def close(self) -> None:
         """Give everything back. The session cannot be used again."""
