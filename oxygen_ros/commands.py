@@ -1,7 +1,8 @@
 """The commands of the package, and the one way in which all of them start.
 
 A command may be started by an interpreter that lacks what it needs (a workstation without ROS, a
-robot's system Python without torch). It then says so in one line instead of a traceback.
+robot's system Python without torch), or holds it built for another one. It then says so in one line instead of a
+traceback.
 """
 
 import importlib
@@ -61,6 +62,13 @@ def main() -> int:
             raise
         print(explain(command, missing), file=sys.stderr)
         return 1
+    except ImportError as error:
+        broken = broken_package(error)
+        if broken is None:
+            raise
+        print(f"{command}: {sys.executable} cannot import its Python package '{broken}': {_in_short(error)}; install one that "
+              "was built for this interpreter", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         # The command itself answers Ctrl-C; this is for one that comes while it is still loading.
         return 130
@@ -73,6 +81,20 @@ def missing_package(error: ModuleNotFoundError) -> "str | None":
         return name
     package = name.partition(".")[0]
     return None if package in ("", "oxygen_ros") else package
+
+
+def broken_package(error: ImportError) -> "str | None":
+    """Return the package that is there but cannot be imported; None if it is a module of our own, so a bug."""
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    package = (error.name or trace.tb_frame.f_globals["__name__"]).partition(".")[0]
+    return None if package == "oxygen_ros" else package
+
+
+def _in_short(error: ImportError) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else text[:300] + " ..."
 
 
 def explain(command: str, missing: str) -> str:

@@ -193,7 +193,7 @@ class Frames:
             raise NotReady([Reason("observation", str(error))]) from None
         finally:
             for source in self._inputs:
-                for reason in source.complaints():
+                for reason in source.news():
                     self._warn(reason.topic, str(reason))
         for warning in model_input.warnings:
             self._warn("observation", warning)

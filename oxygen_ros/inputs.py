@@ -18,6 +18,7 @@ from .embodiment.joints import JointBuffer
 
 # A driver may stamp the end of an exposure by a clock that is a little ahead of ours.
 FUTURE_TOLERANCE = 0.1  # s
+_REMEMBERED = 2.0  # s that a refusal is reported, so that good messages between two reports do not hide it
 _HEADER = 12  # bytes that hold encapsulation and stamp
 
 
@@ -47,6 +48,9 @@ class Clock:
     name: str = "this node's clock"
     ahead: str = "synchronise the clocks, or set use_sim_time"
     behind: str = "synchronise the clocks, or set use_sim_time and play the bag with --clock"
+
+
+SIMULATED = Clock("/clock", *2 * ("let who publishes it set use_sim_time too",))
 
 
 @dataclass(frozen=True)
@@ -108,12 +112,22 @@ class Source(ABC):
         self.topic, self.max_age = topic, max_age
         self.received = self.refused = self.late = self.stampless = self.unusable = 0
         self.problem: Reason | None = None
+        self._refusal: tuple[Reason, Now] | None = None  # the last one, and when it was
+        self._untold: Reason | None = None
         self._unstamped: Reason | None = None
         self._heard: Now | None = None  # the last message, whatever it was worth
 
-    def complaints(self) -> list[Reason]:
-        """What is wrong with messages that came, though there may be others to make a frame from."""
-        return [reason for reason in (self.problem, self._unstamped) if reason]
+    def complaints(self, now: Now) -> list[Reason]:
+        """What is wrong with messages that came lately, though there may be others to make a frame from."""
+        refusal, then = self._refusal or (None, now)
+        lately = now.steady_ns - then.steady_ns < _REMEMBERED * 1e9
+        found = self.problem or (refusal if lately else None)
+        return [reason for reason in (found, self._unstamped) if reason]
+
+    def news(self) -> list[Reason]:
+        """The same of messages since this was asked last, for the log."""
+        untold, self._untold = self._untold, None
+        return [reason for reason in (untold, self._unstamped) if reason]
 
     def age(self, now: Now) -> float | None:
         """Seconds since the last message came, None before the first."""
@@ -136,9 +150,10 @@ class Source(ABC):
             "counts; let the driver stamp its messages")
         return stamp_ns or now.ros_ns
 
-    def _refuse(self, text: str) -> None:
+    def _refuse(self, text: str, now: Now) -> None:
         self.refused += 1
-        self.problem = Reason(self.topic, text)
+        self.problem = self._untold = Reason(self.topic, text)
+        self._refusal = self.problem, now
 
     def _overtaken(self, stamp_ns: int, newest_ns: int) -> bool:
         """Whether a message was overtaken by a newer one. Much older than that is a clock that was set back."""
@@ -163,7 +178,7 @@ class Source(ABC):
         elif not self.problem and heard.steady_ns > receipt.steady_ns:
             text = f"messages come, but {self._standstill()} for {age:.2f} s, the limit is {self.max_age:g} s"
         else:
-            text = f"the last good message came {waited:.2f} s ago, the limit is {self.max_age:g} s"
+            text = f"the last good message came {max(waited, age):.2f} s ago, the limit is {self.max_age:g} s"
         if self.problem:
             text += f"; newer ones are refused: {self.problem.text}"
         raise NotReady([Reason(self.topic, text)])
@@ -185,7 +200,7 @@ class CameraInput(Source):
         self.clear()
 
     def clear(self) -> None:
-        self.problem = self._heard = None
+        self.problem = self._refusal = self._untold = self._heard = None
         self._alike = 0  # pictures before the newest one that had its bytes
         self._newest: Arrival | None = None
         self._tried: Arrival | None = None
@@ -223,7 +238,7 @@ class CameraInput(Source):
             try:
                 self._good, self.problem = Picture(self._decode(newest.serialized), newest), None
             except InputError as error:
-                self._refuse(str(error))
+                self._refuse(str(error), now)
         good = self._good  # `clear` may take it away at any time
         if good is None:
             raise NotReady([self.problem or Reason(self.topic, "no good message yet")])
@@ -249,8 +264,8 @@ class JointInput(Source):
 
     def clear(self) -> None:
         self._buffer.clear()
-        self.problem = self._heard = None
-        self._behind_ns = 0
+        self.problem = self._refusal = self._untold = self._heard = None
+        self._behind_ns = self._stamp_ns = 0  # of the last good message
 
     @property
     def good_stamp_ns(self) -> int | None:
@@ -266,12 +281,14 @@ class JointInput(Source):
             names, positions = self._decode(serialized)
             overtaken = self._buffer.update(names, positions, stamp_ns, now.steady_ns, self._overtaken)
         except InputError as error:
-            self._refuse(str(error))
+            self._refuse(str(error), now)
             return
         if overtaken:
             self.late += 1
             return
-        self.problem, self._behind_ns = None, now.ros_ns - stamp_ns
+        self.problem = None
+        if stamp_ns != self._stamp_ns:
+            self._stamp_ns, self._behind_ns = stamp_ns, now.ros_ns - stamp_ns
 
     def state(self, now: Now) -> tuple[np.ndarray, int]:
         """(positions in the robot's order, stamp of the oldest of them). Raises NotReady."""
@@ -286,11 +303,9 @@ class JointInput(Source):
         self._require_fresh(stamp_ns, receipt, now)
         return values, stamp_ns
 
-    def _overtaken(self, stamp_ns: int, newest_ns: int) -> bool:
-        """Whether a message was overtaken by a newer one. Much older than that is a clock that was set back."""
-        return 0 < newest_ns - stamp_ns <= self.max_age * 1e9
-
     def _standstill(self) -> str:
+        if self._stamp_ns == self._buffer.state()[1]:
+            return super()._standstill()
         oldest = self._buffer.oldest_receipt_ns()
         silent = [name for name in self._buffer.names if self._buffer.oldest_receipt_ns([name]) == oldest]
         return f"none with {', '.join(silent)}"

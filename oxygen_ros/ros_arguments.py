@@ -1,10 +1,14 @@
-"""The ROS half of a command line (--ros-args ...), for commands that have options of their own too."""
+"""The ROS half of a command line (--ros-args ...): told from a command's own, and whom its parameter files are for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+import yaml
 from rclpy.utilities import remove_ros_args
 
 
@@ -17,4 +21,41 @@ def without_ros_arguments(arguments: Sequence[str]) -> list[str]:
     try:
         return remove_ros_args(list(arguments))
     except (RuntimeError, ValueError) as error:  # rclpy's own class is private; it names its source lines too
-        raise RosArgumentsError("ROS arguments: " + re.sub(r", at /\S+:\d+", "", str(error))) from error
+        raise RosArgumentsError("ROS arguments: " + " ".join(re.sub(r", at /\S+:\d+", "", str(error)).split())) from error
+
+
+def parameter_files(arguments: Sequence[str]) -> list[str]:
+    """The files that --params-file names."""
+    given, files, ours = iter(arguments), [], False
+    for argument in given:
+        ours = argument == "--ros-args" or ours and argument != "--"
+        if ours and argument == "--params-file":
+            files += [file for file in [next(given, "")] if file]
+    return files
+
+
+def for_others(files: Sequence[str], name: str) -> list[str]:
+    """A line for each parameter file that holds nothing for the node of this full name: ROS leaves it out in silence."""
+    lines = []
+    for file in files:
+        keys: list[str] = []
+        with suppress(OSError, UnicodeDecodeError, yaml.YAMLError):  # ROS could read it
+            keys = list(_node_names(yaml.safe_load(Path(file).read_text())))
+        if keys and not any(_matches(key, name) for key in keys):
+            lines.append(f"parameter file {file} holds nothing for {name}, its keys are {', '.join(keys)}; make one of them "
+                         f"{name} or /** and start again, or configure again to go on without it")
+    return lines
+
+
+def _node_names(tree: Any, prefix: str = "") -> Iterator[str]:
+    for key, value in tree.items() if isinstance(tree, Mapping) else ():
+        if key == "ros__parameters":
+            yield prefix
+        else:
+            yield from _node_names(value, f"{prefix}/{str(key).strip('/')}")
+
+
+def _matches(key: str, name: str) -> bool:
+    """As rcl does: * stands for one part of a name, ** for any number of them."""
+    pattern = re.escape(key).replace(r"/\*\*", "(/[^/]+)*").replace(r"/\*", "/[^/]+")
+    return re.fullmatch(pattern, name) is not None

@@ -105,6 +105,48 @@ def test_time_that_begins_again_begins_with_nothing():
     assert "no a" in why(lambda: joints.state(at(51.1, ros=10.1)))
 
 
+def test_joints_whose_stamp_has_not_changed_are_no_news():
+    """F40: sent again and again, they get old; others of another time do not make them younger."""
+    table = {b"a": (["a"], [1.0]), b"b": (["b"], [5.0])}
+    source = JointInput("/joints", lambda data: table[data[12:]], ["a", "b"], 0.5)
+    for i in range(10):
+        send(source, 1 + i / 10, b"a", stamp=1.0)
+        send(source, 1 + i / 10, b"b", stamp=1.0)  # one loop of a controller, in two messages
+        if i < 5:
+            assert source.state(at(1 + i / 10))[0].tolist() == [1.0, 5.0]
+    assert "messages come, but their stamp has not changed for 0.90 s" in why(lambda: source.state(at(1.9)))
+    send(source, 2.0, b"b")
+    assert "messages come, but none with a for 1.00 s" in why(lambda: source.state(at(2.0)))
+    send(source, 2.1, b"a")
+    assert source.state(at(2.1))[0].tolist() == [1.0, 5.0]
+
+
+def test_a_refusal_among_good_messages_is_told_once_and_reported_for_a_while():
+    def joint(data: bytes):
+        return (["a"], [1.0]) if data[12:] == b"good" else (["a"], [])
+
+    def decoded(data: bytes):
+        names, positions = joint(data)
+        if not positions:
+            raise InputError("joint state", "1 names and 0 positions", "as many as names")
+        return names, positions
+
+    source = JointInput("/joints", decoded, ["a"], 0.5)
+    send(source, 1.0, b"bad")
+    send(source, 1.01, b"good")
+    assert source.state(at(1.1))[0].tolist() == [1.0] and source.problem is None
+    assert ["1 names and 0 positions" in str(reason) for reason in source.news()] == [True]
+    assert source.news() == []
+    assert ["1 names and 0 positions" in str(reason) for reason in source.complaints(at(2.5))] == [True]
+    assert source.complaints(at(3.5)) == []
+
+
+def test_after_a_jump_of_the_clock_ahead_the_age_that_is_told_is_above_the_limit():
+    source = camera()
+    send(source, 1.0)
+    assert "the last good message came 3600.00 s ago, the limit is 0.5 s" in why(lambda: source.picture(at(1.1, ros=3601)))
+
+
 def robot(skew: float = 0.0, **of_second) -> Inputs:
     cameras = {"one": CameraInput("/one", decode, 0.5), "two": CameraInput("/two", decode, 0.5, **of_second)}
     return Inputs(JointInput("/joints", lambda data: (["a"], [1.0]), ["a"], 0.5), cameras, skew)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from .errors import InputError
+
+_LARGEST = 1e30  # beyond it the actions, which are float32, would soon be infinite
 
 
 def read_state(names: Sequence[str], received: Mapping[str, float]) -> np.ndarray:
@@ -29,7 +30,8 @@ def pair(names: Sequence[str], positions: Sequence[float]) -> dict[str, float]:
     paired = dict(zip(names, positions))
     if len(paired) < len(names):
         twice = sorted(name for name, times in Counter(names).items() if times > 1)
-        raise InputError("joint state", f"{', '.join(twice[:5])}{' and others' if len(twice) > 5 else ''} more than once", "each joint once")
+        told = ", ".join(name or "''" for name in twice[:5]) + (" and others" if len(twice) > 5 else "")
+        raise InputError("joint state", f"{told} more than once", "each joint once")
     return paired
 
 
@@ -43,7 +45,8 @@ class JointBuffer:
 
     def update(self, names: Sequence[str], positions: Sequence[float], stamp_ns: int, receipt_ns: int = 0,
                overtaken: Callable[[int, int], bool] = lambda stamp_ns, newest_ns: False) -> bool:
-        """Take one message in. stamp_ns: its header stamp; receipt_ns: when it arrived, on the caller's clock.
+        """Take one message in. stamp_ns: its header stamp; receipt_ns: when it arrived, on the caller's clock; a stamp
+        that a joint has already is the same news again, which arrived before.
 
         overtaken: whether such a stamp is to give way to the one that a joint has; returns whether one did.
         Raises InputError, and takes nothing, where lengths differ, a name comes twice or a wanted value is not finite.
@@ -52,8 +55,10 @@ class JointBuffer:
         wanted = {name: received[name] for name in self.names if name in received}
         _finite(wanted)
         late = {name for name in wanted if name in self._joints and overtaken(stamp_ns, self._joints[name][1])}
+        known = {name: receipt for name, (_, stamp, receipt) in self._joints.items() if stamp == stamp_ns}
         self._joints = self._joints | {
-            name: (float(value), stamp_ns, receipt_ns) for name, value in wanted.items() if name not in late
+            name: (float(value), stamp_ns, known.get(name, receipt_ns)) for name, value in wanted.items()
+            if name not in late
         }
         return bool(late)
 
@@ -75,7 +80,7 @@ class JointBuffer:
 
 
 def _finite(values: Mapping[str, float]) -> np.ndarray:
-    bad = [f"{name} = {value}" for name, value in values.items() if not math.isfinite(value)]
+    bad = [f"{name} = {value}" for name, value in values.items() if not abs(value) <= _LARGEST]
     if bad:
         raise InputError("joint state", ", ".join(bad), "finite numbers")
     return np.array(list(values.values()), np.float64)

@@ -73,7 +73,7 @@ class Diagnostics:
             values[f"{source.topic} overtaken"] = source.late
             values[f"{source.topic} without a stamp"] = source.stampless
             values[f"{source.topic} frames without it"] = source.unusable
-            problems += map(str, source.complaints())
+            problems += map(str, source.complaints(now))
         values["frames without usable input"] = session.frames.health.stale_inputs
         values["frames without an optional camera"] = session.frames.health.masked_frames
         if self._node.active:

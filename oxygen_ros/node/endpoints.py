@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 
 from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
 from rclpy.exceptions import InvalidTopicNameException
@@ -13,13 +14,17 @@ from rclpy.lifecycle import LifecycleNodeMixin, LifecyclePublisher
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
+from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.subscription import Subscription
 
+from ..embodiment.errors import on_one_line
 from ..settings import SettingsError
 from . import qos
 from .throttle import Throttle
 
 _PATIENCE = 1.0  # s
+_OF_ROS = ("/clock", "/diagnostics", "/parameter_events", "/rosout")  # not of a session
+_AT_TIMES = ("~/action_chunk", "~/joint_trajectory")  # by parameter
 # The executor asks each event of each endpoint before each message, and `graph` tells the same, once a second.
 _NO_PUBLISHER_EVENTS = PublisherEventCallbacks(use_default_callbacks=False)
 _NO_SUBSCRIPTION_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)
@@ -33,18 +38,19 @@ class Endpoints:
         self.publishers: list[LifecyclePublisher] = []
         self.lasting: list[Publisher] = []
         self.subscriptions: list[Subscription] = []
+        self._overridable: set[str] = set()  # names of parameters
 
     def publisher(self, kind: type, topic: str, profile: QoSProfile, *, timing: bool = True) -> LifecyclePublisher:
         """timing: whether deadline and lifespan can be overridden. Raises SettingsError."""
-        made = make(self._node.create_lifecycle_publisher, kind, topic, copy.copy(profile),
-                    event_callbacks=_NO_PUBLISHER_EVENTS, qos_overriding_options=qos.overridable(timing=timing))
+        made = self._make(self._node.create_lifecycle_publisher, "publisher", kind, topic, profile,
+                          qos.overridable(timing=timing), event_callbacks=_NO_PUBLISHER_EVENTS)
         self.publishers.append(made)
         return made
 
     def lasting_publisher(self, kind: type, topic: str, profile: QoSProfile) -> Publisher:
         """One that publishes in every state of the node. Raises SettingsError."""
-        made = make(self._node.create_publisher, kind, topic, copy.copy(profile),
-                    event_callbacks=_NO_PUBLISHER_EVENTS, qos_overriding_options=qos.overridable())
+        made = self._make(self._node.create_publisher, "publisher", kind, topic, profile, qos.overridable(),
+                          event_callbacks=_NO_PUBLISHER_EVENTS)
         self.lasting.append(made)
         return made
 
@@ -54,9 +60,26 @@ class Endpoints:
 
         entity: tells two subscriptions to one topic apart in `qos_overrides`. Raises SettingsError.
         """
-        made = make(self._node.create_subscription, kind, topic, self._guarded(topic, callback), copy.copy(profile),
-                    raw=True, event_callbacks=_NO_SUBSCRIPTION_EVENTS, qos_overriding_options=qos.overridable(entity))
+        made = self._make(self._node.create_subscription, "subscription", kind, topic, profile, qos.overridable(entity),
+                          self._guarded(topic, callback), raw=True, event_callbacks=_NO_SUBSCRIPTION_EVENTS)
         self.subscriptions.append(made)
+        return made
+
+    def strange_overrides(self, given: Iterable[str]) -> list[str]:
+        """A line for each of these qos_overrides that none of the endpoints takes."""
+        lines, elsewhere = [], (*_OF_ROS, *map(self._node.resolve_topic_name, _AT_TIMES))
+        for name in sorted(set(given) - self._overridable):
+            if name.startswith(tuple(f"qos_overrides.{topic}." for topic in elsewhere)):
+                continue
+            close = get_close_matches(name, self._overridable, n=1, cutoff=0.5)
+            lines.append(f"parameter {name} is about nothing of this node; did you mean {close[0]}?" if close else
+                         f"parameter {name} is about nothing of this node")
+        return lines
+
+    def _make(self, create: Callable, entity: str, kind: type, topic: str, profile: QoSProfile,
+              options: QoSOverridingOptions, *arguments, **further):
+        made = make(create, kind, topic, *arguments, copy.copy(profile), qos_overriding_options=options, **further)
+        self._overridable.update(qos.override_names(made.topic_name, entity, options))
         return made
 
     @property
@@ -96,8 +119,11 @@ def make(create: Callable, kind: type, topic: str, *arguments, **options):
         return create(kind, topic, *arguments, **options)
     except InvalidTopicNameException as error:
         raise SettingsError([f"topic '{topic}' is no valid topic name: {str(error).splitlines()[0]}"]) from error
-    except (RuntimeError, AttributeError, TypeError, AssertionError) as error:  # whatever rclpy makes of an override
-        raise SettingsError([f"qos_overrides of '{topic}' cannot be used: {str(error).splitlines()[0]}"]) from error
+    except (RuntimeError, AttributeError, TypeError, ValueError, AssertionError) as error:
+        # Whatever rclpy makes of an override; or two endpoints of one name do not go together.
+        reason = on_one_line(str(error).partition(", at ")[0]) or "a value of another type"
+        what = f"topic '{topic}'" if reason.startswith("Failed to create") else f"qos_overrides of '{topic}'"
+        raise SettingsError([f"{what} cannot be used: {reason}"]) from error
 
 
 def _between_callbacks(node: Node, act: Callable[[], None]) -> None:

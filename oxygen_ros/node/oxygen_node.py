@@ -6,9 +6,10 @@ import contextlib
 import ctypes
 import functools
 import gc
+import inspect
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lifecycle_msgs.srv import ChangeState
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -17,6 +18,7 @@ from rclpy.task import Future
 
 from ..checkpoint.errors import CheckpointError
 from ..embodiment.errors import InputError
+from ..ros_arguments import for_others
 from ..settings import SettingsError
 from .diagnostics import Diagnostics
 from .parameters import EmptyListsAllowed, Parameters
@@ -73,7 +75,8 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
     flight, cleanup frees everything.
     """
 
-    def __init__(self, name: str = "oxygen", **options) -> None:
+    def __init__(self, name: str = "oxygen", *, parameter_files: Sequence[str] = (), **options) -> None:
+        """parameter_files: those of the command line, which ROS itself has read."""
         EmptyListsAllowed.__init__(self, name, automatically_declare_parameters_from_overrides=True, **options)
         # Reentrant, so that get_state answers while a transition takes its time.
         LifecycleNodeMixin.__init__(self, callback_group=ReentrantCallbackGroup())
@@ -86,9 +89,27 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
         self.last_failure = ""
         self.interrupted = threading.Event()
         self._throttle = Throttle()
+        self._strange_files = for_others(parameter_files, self.get_fully_qualified_name())
         self.settings_parameters = Parameters(self)
         self.add_post_set_parameters_callback(lambda _: self._take_live_settings())
         self._diagnostics = Diagnostics(self)
+        for service in self.services:
+            if not inspect.iscoroutinefunction(service.callback):
+                service.callback = self._guarded(service.callback)
+
+    def _guarded(self, answer: Callable) -> Callable:
+        """No request may end the executor, which serves everything else too: such as one that rclpy itself chokes on."""
+
+        @functools.wraps(answer)
+        def run(request, response):
+            try:
+                return answer(request, response)
+            except Exception as error:
+                if line := self._throttle("services", f"{type(request).__name__} not answered as asked: {error!r}"):
+                    self.get_logger().error(line)
+                return response
+
+        return run
 
     async def _change_state(self, request: ChangeState.Request, response: ChangeState.Response) -> ChangeState.Response:
         """A transition in a thread of its own, so that everything else goes on being answered meanwhile.
@@ -135,13 +156,14 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
 
     @_explained
     def on_configure(self, state: LifecycleState) -> None:
+        problems, self._strange_files = self._strange_files, []
         settings = self.settings_parameters.read()
         if not settings.policy:
             name = self.get_fully_qualified_name()
-            raise SettingsError([
-                f"parameter policy is empty: give {name} a parameter file whose top key is {name} or /**"
-            ])
-        self.session = Session(self, settings, self._reading, self.give_up)
+            problems.append(f"parameter policy is empty: give {name} a parameter file whose top key is {name} or /**")
+        if problems:
+            raise SettingsError(problems)
+        self.session = Session(self, settings, self.settings_parameters.qos_overrides(), self._reading, self.give_up)
         self.settings_parameters.lock(self.session.policy.robot)
         self.last_failure = ""
         policy = self.session.policy

@@ -17,7 +17,7 @@ from ..limits import Limits
 from ..settings import Settings
 
 # Declared by rclpy itself, in every node.
-_ROS_OWN = ("use_sim_time", "qos_overrides", "start_type_description_service")
+_ROS_OWN = ("use_sim_time", "start_type_description_service")
 
 
 class EmptyListsAllowed(Node):
@@ -42,6 +42,7 @@ class Parameters:
         self._node = node
         self._robot: Robot | None = None
         self._declared: dict[str, Any] = {}  # name -> default, of those that no file or command line gave
+        self._qos_overrides = list(node.get_parameters_by_prefix("qos_overrides"))
         self._declare()
         self._let_go_of_strangers()
         node.add_on_set_parameters_callback(self._judge)
@@ -49,11 +50,18 @@ class Parameters:
     def read(self) -> Settings:
         """Raises SettingsError with every unknown key, wrong type and value out of range."""
         self._declare()
+        if not isinstance(simulated := self._node.get_parameter("use_sim_time").value, bool):
+            raise settings.SettingsError([f"parameter use_sim_time is {simulated!r}, expected true or false"])
         return settings.read(self._values())
 
     def lock(self, robot: Robot | None) -> None:
         """While there is a robot, only settings that may change on a running node, and fit it, can be set."""
         self._robot = robot
+
+    def qos_overrides(self) -> list[str]:
+        """Those that a file or the command line gave, full names."""
+        names = [f"qos_overrides.{name}" for name in self._qos_overrides]
+        return [name for name in names if self._node.has_parameter(name)]
 
     def _declare(self) -> None:
         declarations = settings.declarations(self._values())
@@ -75,8 +83,9 @@ class Parameters:
                 self._node.undeclare_parameter(name)
 
     def _let_go_of_strangers(self) -> None:
-        """Unknown keys of a file can be deleted, so that configure need not be refused until the process ends."""
-        for name in self._values():
+        """Keys of a file can be deleted, and take another type, so that configure need not be refused until the process
+        ends."""
+        for name in [*self._values(), *self.qos_overrides(), "use_sim_time"]:
             if not self._node.describe_parameter(name).dynamic_typing:
                 self._node.set_descriptor(name, ParameterDescriptor(name=name, dynamic_typing=True))
 
@@ -84,13 +93,15 @@ class Parameters:
         parameters = self._node.get_parameters_by_prefix("")
         return {
             name: _from_ros(parameter.value) for name, parameter in parameters.items()
-            if name.split(".")[0] not in _ROS_OWN
+            if name not in _ROS_OWN and not name.startswith("qos_overrides.")
         }
 
     def _judge(self, changes: Sequence[Parameter]) -> SetParametersResult:
         known = {d.name: d for d in settings.declarations(self._values())}
         for change in changes:
             declaration = known.get(change.name)
+            if not change.name:  # rclpy takes it for declared
+                return SetParametersResult(successful=False, reason="a parameter without a name")
             if declaration is None:
                 continue
             problem = declaration.problem_with(_from_ros(change.value))

@@ -41,6 +41,13 @@ def action_chunk(deadline: float, lifespan: float) -> QoSProfile:
     return profile
 
 
+def override_names(topic: str, entity: str, options: QoSOverridingOptions) -> list[str]:
+    """The parameters that override the profile of an endpoint, as rclpy names them. entity: publisher or subscription."""
+    suffix = f"_{options.entity_id}" if options.entity_id else ""
+    kinds = [kind for kind in options.policy_kinds if (kind, entity) != (QoSPolicyKind.LIFESPAN, "subscription")]
+    return [f"qos_overrides.{topic}.{entity}{suffix}.{kind.name.lower()}" for kind in kinds]
+
+
 def overridable(entity_id: str | None = None, *, timing: bool = True) -> QoSOverridingOptions:
     """timing: deadline and lifespan too; not where parameters of the node's own say them."""
     return QoSOverridingOptions(_OVERRIDABLE + (_TIMING if timing else ()), entity_id=entity_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNodeMixin
@@ -14,11 +14,11 @@ from sensor_msgs.msg import JointState
 from .. import msg
 from ..engine import outputs
 from ..frames import Frames, Tick
-from ..inputs import CameraInput, JointInput, Now
+from ..inputs import SIMULATED, CameraInput, Clock, JointInput, Now
 from ..instructions import Instruction, Instructions
 from ..policy import Policy, load_policy
 from ..robot_inputs import Feed, robot_inputs
-from ..settings import Settings
+from ..settings import Settings, SettingsError
 from ..speech import Speech
 from . import bond, graph, messages, qos
 from .endpoints import Endpoints
@@ -32,10 +32,11 @@ _WARNING = "warning: "
 class Session:
     """A configured node. The network is loaded and warm; `activate` starts frames, `deactivate` ends them."""
 
-    def __init__(self, node: LifecycleNodeMixin, settings: Settings, reading: Callable[[int, int], None],
-                 broken: Callable[[Exception], None]) -> None:
-        """broken: is given what ends all frames. Raises SettingsError and whatever `load_policy` raises; nothing is
-        left behind then."""
+    def __init__(self, node: LifecycleNodeMixin, settings: Settings, qos_overrides: Sequence[str],
+                 reading: Callable[[int, int], None], broken: Callable[[Exception], None]) -> None:
+        """qos_overrides: names of those that somebody gave. broken: is given what ends all frames.
+
+        Raises SettingsError and whatever `load_policy` raises; nothing is left behind then."""
         self.settings = settings
         self.warnings: list[str] = []
         self._node, self._log, self._throttle = node, node.get_logger(), Throttle()
@@ -52,6 +53,8 @@ class Session:
             # In the thread that will make the real ones, and before anybody can ask something.
             self.loop.run(lambda: self.policy.rehearse(settings.cameras))
             self._build()
+            if strange := self._endpoints.strange_overrides(qos_overrides):
+                raise SettingsError(strange)
         except Exception:
             self.loop.close()
             self._endpoints.close()
@@ -74,6 +77,7 @@ class Session:
             self.settings, self.policy.robot.joints, Feed("joint_states", messages.joint_state),
             {name: self._camera(name) for name in self.settings.cameras},
         )
+        self._name_clock()
         self.frames = Frames(
             self.policy, lambda: self.settings, self.inputs, self.instructions, publishers,
             say=self._say, now=self._now, misses=lambda: self.loop.misses, warn=self._warn, error=self._error,
@@ -120,6 +124,7 @@ class Session:
         for name, camera in self.inputs.cameras.items():
             camera.max_age, camera.frozen_after = settings.camera[name].max_age, settings.camera[name].frozen_after
         self.inputs.joints.max_age, self.inputs.skew = settings.joint_state_max_age, settings.camera_skew
+        self._name_clock()
         self.policy.use(settings)
         if settings.control_rate != before.control_rate and self._timer is not None:
             self._tick_at(settings.control_rate)
@@ -165,6 +170,11 @@ class Session:
         self.loop.tick(Tick(time.monotonic() + period, period))
 
     # Helpers
+
+    def _name_clock(self) -> None:
+        clock = SIMULATED if self._node.get_parameter("use_sim_time").value else Clock()
+        for source in self.inputs:
+            source.clock = clock
 
     def _say(self, token: outputs.Token) -> None:
         self.speech.hear(token)

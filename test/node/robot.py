@@ -280,10 +280,15 @@ class InProcess:
 
 
 class Process:
-    """A command of the package in a process of its own; `log` is what it printed, stderr included."""
+    """A command of the package in a process of its own; `log` is what it printed, stderr included.
 
-    def __init__(self, domain: int, log: Path, module: str, *arguments: object) -> None:
+    first: a folder that goes before all others where Python looks for packages.
+    """
+
+    def __init__(self, domain: int, log: Path, module: str, *arguments: object, first: Path | None = None) -> None:
         environment = {**os.environ, "ROS_DOMAIN_ID": str(domain), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
+        if first:
+            environment["PYTHONPATH"] = f"{first}:{os.environ.get('PYTHONPATH', '')}"
         self._log = log
         with log.open("w") as file:
             self.child = subprocess.Popen([sys.executable, "-u", "-m", module, *map(str, arguments)], stdout=file,
@@ -305,11 +310,12 @@ class Process:
             self.child.wait()
 
 
-def node_process(domain: int, log: Path, *arguments: object, settings: dict | None = None) -> Process:
+def node_process(domain: int, log: Path, *arguments: object, settings: dict | None = None, first: Path | None = None
+                 ) -> Process:
     """`oxygen-node` with these parameters and ROS arguments."""
     chosen = {**SETTINGS, **(settings or {})}
     values = [part for name, value in chosen.items() for part in ("-p", f"{name}:={_yaml(value)}")]
-    return Process(domain, log, "oxygen_ros.node.main", "--ros-args", *values, *arguments)
+    return Process(domain, log, "oxygen_ros.node.main", "--ros-args", *values, *arguments, first=first)
 
 
 def _yaml(value) -> str:

@@ -1,10 +1,14 @@
 """Action chunks over DDS: what is in them, and that they are computed from the robot's own pictures and joints."""
 
+import array
+import io
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rcl_interfaces.msg import Log
-from rclpy.serialization import deserialize_message
+from rclpy.serialization import deserialize_message, serialize_message
 from robot import CAMERAS, JOINTS, SETTINGS, Robot, nanoseconds, next_domain, node_process, stamped
 from sensor_msgs.msg import CompressedImage, JointState
 from trajectory_msgs.msg import JointTrajectory
@@ -157,14 +161,40 @@ def test_instruction_id_tells_which_one_is_obeyed(robot):
         assert robot.wait_for_chunks(since=before)[0].instruction_id == 5
 
 
+def with_a_block(serialized: bytes, value: int | None):
+    """The same picture as PNG, for a stamp, with one block of 32x32 pixels painted over."""
+    message = deserialize_message(serialized, CompressedImage)
+    pixels = decode_compressed(message.format, message.data).copy()
+    if value is not None:
+        pixels[100:132, 100:132] = value
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", compress_level=1)
+    data = serialize_message(CompressedImage(format="png", data=array.array("B", file.getvalue())))
+    return lambda stamp: stamped(data, stamp)
+
+
+def moved(serialized: bytes, joint: str, by: float):
+    message = deserialize_message(serialized, JointState)
+    message.position[list(message.name).index(joint)] += by
+    data = serialize_message(message)
+    return lambda stamp: stamped(data, stamp)
+
+
 def test_each_part_of_the_observation_changes_the_chunk(robot):
-    """F23: one camera, the joints, the text; nothing is cached because it looks alike."""
+    """F23: one camera, a block of its pixels, the joints, one of them by 0.05 rad, the text; nothing is cached because it
+    looks alike."""
     with robot.running():
         base = chunk_of(robot, 0)
         np.testing.assert_array_equal(chunk_of(robot, 0), base)
         for name in ("cam_right_wrist", JOINTS):
             robot.instead = {name: lambda stamp, name=name: stamped(robot.messages[name][11], stamp)}
             assert np.abs(chunk_of(robot, 0) - base).max() > 1e-5, name
+        robot.instead = {"cam_left_wrist": with_a_block(robot.messages["cam_left_wrist"][0], None)}
+        untouched = chunk_of(robot, 0)
+        robot.instead = {"cam_left_wrist": with_a_block(robot.messages["cam_left_wrist"][0], 255)}
+        assert np.abs(chunk_of(robot, 0) - untouched).max() > 1e-5
+        robot.instead = {JOINTS: moved(robot.messages[JOINTS][0], "left_elbow", 0.05)}
+        assert np.abs(chunk_of(robot, 0) - base).max() > 1e-5
         robot.instead = {}
         robot.tell("push the cube", id=3)
         robot.wait_for(lambda: robot.heard.chunks[-1].instruction_id == 3, "chunks of 3")

@@ -160,6 +160,24 @@ def test_stop_of_a_robot_that_stands_still_is_answered_too(joined):
     assert (values(joined.heard.chunks[-1]) == values(holds[1])).all()
 
 
+@pytest.mark.parametrize("kind", ["rtc", "blend"])
+def test_every_activation_begins_like_the_first(joined, kind):
+    """F35: warm, from standstill, and with nothing left of before that the second chunk could stumble over."""
+    joined.reset()
+    joined.set_parameter("chunk_continuity", kind)
+    for _ in range(2):
+        assert joined.lifecycle.change("deactivate") and joined.lifecycle.change("activate")
+        joined.tell("transfer the cube")
+        with joined.running():
+            chunks = joined.wait_for_chunks(5)[:5]
+        latencies = [nanoseconds(chunk.latency) for chunk in chunks]
+        assert latencies[0] < 10 * np.median(latencies)
+        assert nanoseconds(chunks[0].start) == nanoseconds(chunks[0].header.stamp) + latencies[0]
+        assert nanoseconds(chunks[1].start) == nanoseconds(chunks[1].header.stamp)
+        assert all(np.isfinite(chunk.data).all() for chunk in chunks)
+    joined.set_parameter("chunk_continuity", "rtc")
+
+
 def test_dry_run_publishes_everything_but_commands(tmp_path_factory):
     robot, node = started(tmp_path_factory, "dry", {**RTC, "dry_run": True})
     paths, commands = [], []

@@ -1,5 +1,7 @@
 """What the ROS graph shows: names and namespaces, the QoS of every endpoint, overrides, and publishers in vain."""
 
+import signal
+
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import GetParameters
@@ -84,6 +86,7 @@ def test_depths(active):
 
 
 def test_camera_that_the_override_cannot_hear_is_named(active):
+    """F39"""
     active.wait_for(lambda: active.heard.reported(
         "inputs", "/cam_left_wrist/image_raw/compressed: not heard from /robot, which publishes with best_effort, "
         "volatile, this node asks for reliable, volatile", level=WARN), "a status")
@@ -117,6 +120,7 @@ def test_who_cannot_hear_the_node_is_named(active):
 
 
 def test_publisher_of_another_type_and_second_joint_publisher_are_named(active):
+    """F11, F39"""
     other = Robot(active.domain, topics={}, name="other")
     try:
         other.node.create_publisher(Image, "/cam_high/image_raw/compressed", 5)
@@ -134,6 +138,7 @@ def test_publisher_of_another_type_and_second_joint_publisher_are_named(active):
 
 
 def test_second_node_of_the_same_name_warns(active, tmp_path):
+    """F57"""
     twin = node_process(active.domain, tmp_path / "log")
     try:
         active.wait_for(lambda: active.heard.reported("inputs", "2 nodes are named /oxygen", "__node:=", level=WARN),
@@ -143,20 +148,52 @@ def test_second_node_of_the_same_name_warns(active, tmp_path):
         twin.close()
 
 
-@pytest.mark.parametrize("profile", [
-    QoSProfile(depth=5, reliability=BEST), QoSProfile(depth=5, reliability=RELIABLE),
-    QoSProfile(depth=1, reliability=RELIABLE, durability=LATCHED),
-], ids=["best effort", "reliable", "latched"])
-def test_cameras_of_any_qos_are_heard(active, profile):
-    publisher = active.node.create_publisher(CompressedImage, "/cam_right_wrist/image_raw/compressed", profile)
-    active.wait_for(lambda: publisher.get_subscription_count() == 1, "a match")
-    active.node.destroy_publisher(publisher)
+OF_CAMERAS = {
+    "cam_high": QoSProfile(depth=5, reliability=BEST), "cam_left_wrist": QoSProfile(depth=5, reliability=RELIABLE),
+    "cam_right_wrist": QoSProfile(depth=1, reliability=RELIABLE, durability=LATCHED),
+}
+
+
+def test_cameras_of_any_qos_make_chunks_and_one_that_cannot_be_heard_makes_none(tmp_path):
+    """F39: best effort, reliable, latched; then an override asks more of a camera than it gives."""
+    domain = next_domain()
+    robot = Robot(domain)
+    for camera, profile in OF_CAMERAS.items():
+        robot.node.destroy_publisher(robot.sensors[camera])
+        robot.sensors[camera] = robot.node.create_publisher(CompressedImage, TOPIC[camera], profile)
+    node = node_process(domain, tmp_path / "log")
+    deaf = None
+    try:
+        robot.bring_up()
+        end(node)
+        deaf = node_process(domain, tmp_path / "deaf", settings={
+            "instruction": "transfer the cube", f"qos_overrides./{TOPIC['cam_high']}.subscription.reliability": "reliable"})
+        assert robot.lifecycle.change("configure") and robot.lifecycle.change("activate"), deaf.log
+        robot.reset()
+        with robot.running():
+            robot.wait_for(lambda: robot.heard.said(f"no chunk: /{TOPIC['cam_high']}: no message yet"), "a line")
+            robot.wait_for(lambda: robot.heard.reported(
+                "inputs", f"/{TOPIC['cam_high']}: not heard from /robot, which publishes with best_effort", level=WARN),
+                "a status")
+            robot.wait_for(lambda: robot.heard.stats and robot.heard.stats[-1].stale_inputs > 5, "frames")
+        assert not robot.heard.chunks
+    finally:
+        robot.close()
+        node.close()
+        if deaf:
+            deaf.close()
+
+
+def end(node: Process) -> None:
+    node.signal(signal.SIGINT)
+    assert node.wait() == 0, node.log
 
 
 @pytest.mark.parametrize("arguments, name, topics", [
     (["-r", "__ns:=/left"], "/left/oxygen", {}),
     (["-r", "__node:=vla"], "/vla", {"cam_high": "/front/rgb"}),
-], ids=["namespace", "name and camera"])
+    (["-r", "__ns:=/left", "-r", "__node:=vla"], "/left/vla", {JOINTS: "/arm/state"}),
+], ids=["namespace", "name and camera", "both and joints"])
 def test_shipped_config_under_another_name(tmp_path, arguments, name, topics):
     """F49: the file's key is a wildcard, and every topic, service and status follows namespace and remaps."""
     domain, space = next_domain(), name.rpartition("/")[0]

@@ -2,14 +2,16 @@
 
 import array
 import io
+import struct
 
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from PIL import Image as Picture
 from rcl_interfaces.msg import Log
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
-from robot import JOINTS, InProcess, Robot, nanoseconds, next_domain, recorded, stamped
+from robot import JOINTS, TOPIC, InProcess, Robot, nanoseconds, next_domain, recorded, stamped
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
 from oxygen_ros.embodiment.images import decode_compressed
@@ -68,7 +70,7 @@ def robot(active):
 
 
 def test_raw_pictures_are_padded_rows_turned_upright(active, robot):
-    """The session's own picture, not a copy of its decoder: rows lose their padding, then turn by 180 degrees."""
+    """F10: the session's own picture, not a copy of its decoder: rows lose their padding, then turn by 180 degrees."""
     _, node = active
     robot.still = 3
     robot.wait_for_chunks(5)
@@ -83,9 +85,9 @@ def test_raw_pictures_are_padded_rows_turned_upright(active, robot):
     assert not np.array_equal(upright.images[1], upright.images[0])
 
 
-def wrist(**fields):
+def wrist(rows: int = 4, columns: int = 6, **fields):
     """A bad raw picture for a stamp: a good one with some fields changed."""
-    good = image(np.zeros((4, 6, 3), np.uint8))
+    good = image(np.zeros((rows, columns, 3), np.uint8))
     for name, value in fields.items():
         setattr(good, name, array.array("B", value) if name == "data" else value)
     data = serialize_message(good)
@@ -119,6 +121,10 @@ def not_a_number(message):
     message.position[3] = float("nan")
 
 
+def beyond_all(message):
+    message.position[3] = 1e300
+
+
 def no_elbow(message):
     keep = [i for i, name in enumerate(message.name) if name != "left_elbow"]
     message.position = array.array("d", [message.position[i] for i in keep])
@@ -129,11 +135,15 @@ def fewer_positions(message):
     message.position = message.position[:-2]
 
 
-BAD = {
+BAD = {  # F02, F04, F06, F07, F11
     "unknown encoding": ("cam_right_wrist", wrist(encoding="8UC3"), WRIST, "8UC3", "supported are rgb8"),
     "depth": ("cam_right_wrist", wrist(encoding="16UC1"), WRIST, "depth encoding 16UC1", "a colour encoding"),
     "short data": ("cam_right_wrist", wrist(data=b"\0" * 50), WRIST, "50 bytes", "4*18 = 72"),
-    "step 0": ("cam_right_wrist", wrist(step=0), WRIST, "step 0", "6*3 = 18"),
+    "step 0": ("cam_right_wrist", wrist(480, 640, step=0), WRIST, "step 0", "640*3 = 1920"),
+    "short step": ("cam_right_wrist", wrist(480, 640, step=1919), WRIST, "step 1919", "640*3 = 1920"),
+    "short rows": ("cam_right_wrist", wrist(480, 640, data=bytes(110592)), WRIST, "110592 bytes", "480*1920 = 921600"),
+    "8 rows more": ("cam_right_wrist", wrist(1088, 1920, height=1080), WRIST, "6266880 bytes", "1080*5760 = 6220800"),
+    "step beyond all": ("cam_right_wrist", wrist(step=2**32 - 1), WRIST, "72 bytes", "4*4294967295"),
     "empty": ("cam_right_wrist", wrist(width=0, height=0, step=0, data=b""), WRIST, "0x0 pixels", "at least 1x1"),
     "no data": ("cam_right_wrist", wrist(data=b""), WRIST, "0 bytes", "72"),
     "half a JPEG": ("cam_high", jpeg(half_a_jpeg()), HIGH, "do not decode", "a whole JPEG, PNG or WebP"),
@@ -143,6 +153,7 @@ BAD = {
     "not a message": ("cam_high", lambda stamp: stamped(b"\0\1\0\0" + b"\xff" * 20, stamp), HIGH,
                       "24 bytes that do not", "sensor_msgs/msg/CompressedImage"),
     "NaN": (JOINTS, joints(not_a_number), "/joint_states", "left_forearm_roll = nan", "finite numbers"),
+    "no float32": (JOINTS, joints(beyond_all), "/joint_states", "left_forearm_roll = 1e+300", "finite numbers"),
     "lengths": (JOINTS, joints(fewer_positions), "/joint_states", "14 names and 12 positions", "as many as names"),
 }
 
@@ -168,9 +179,33 @@ def test_bad_message_is_refused_by_name(robot, name, make, topic, found, expecte
     robot.wait_for(lambda: robot.heard.reported("inputs", "all inputs are used"), "a good status")
 
 
+PIXELS = {  # F04, F06: encoding, is_bigendian -> data of one row of pixels, and what they are
+    ("bgra8", 0): ([10, 20, 30, 0], [[30, 20, 10]]),
+    ("rgba8", 0): ([10, 20, 30, 0], [[10, 20, 30]]),
+    ("mono8", 0): ([77], [[77, 77, 77]]),
+    ("mono16", 1): ([1, 0, 128, 0], [[1, 1, 1], [128, 128, 128]]),
+    ("mono16", 0): ([0, 1, 0, 128], [[1, 1, 1], [128, 128, 128]]),
+    ("rgb8", 1): ([10, 20, 30], [[10, 20, 30]]),
+}
+
+
+@pytest.mark.parametrize("encoding, big", PIXELS)
+def test_pixels_of_an_encoding(active, robot, encoding, big):
+    _, node = active
+    camera, (data, pixels) = node.node.session.inputs.cameras["cam_right_wrist"], PIXELS[encoding, big]
+    robot.instead = {"cam_right_wrist": wrist(encoding=encoding, height=1, width=len(pixels), step=len(data), data=data,
+                                              is_bigendian=big)}
+    robot.wait_for(lambda: camera._good.pixels.shape == (1, len(pixels), 3), "the picture")
+    assert camera._good.pixels.tolist() == [pixels]
+    robot.wait_for_chunks(3)
+    assert not robot.heard.said(WRIST)
+
+
 def test_one_bad_picture_in_three_does_no_harm(robot):
+    """F07: its good stamps are the newest of a frame, and no chunk has that of a bad picture."""
     good = robot.messages["cam_high"]
     bad_stamps = []
+    robot.offset_ns = {"cam_high": 50_000_000}
 
     def mixed(stamp: int) -> bytes:
         if stamp // 40_000_000 % 3:
@@ -181,10 +216,13 @@ def test_one_bad_picture_in_three_does_no_harm(robot):
     robot.instead = {"cam_high": mixed}
     robot.wait_for_chunks(20)
     robot.wait_for(lambda: len(bad_stamps) > 10, "bad pictures")
+    stamps = {nanoseconds(chunk.header.stamp) for chunk in robot.heard.chunks[2:]}
+    assert stamps & set(robot.sent["cam_high"]) and not stamps & set(bad_stamps)
     assert robot.heard.stats[-1].stale_inputs == robot.heard.stats[0].stale_inputs
 
 
 def test_missing_joint_is_named_from_the_start(active, robot):
+    """F11"""
     _, node = active
     robot.instead = {JOINTS: joints(no_elbow)}
     robot.wait_for(lambda: robot.heard.said("no chunk: /joint_states: messages come, but none with left_elbow"),
@@ -197,7 +235,7 @@ def test_missing_joint_is_named_from_the_start(active, robot):
                    "its name")
 
 
-def test_arm_by_arm_is_one_robot(robot):
+def test_arm_by_arm_is_one_robot(active, robot):
     """F11: parts in messages of their own, in another order, with joints that nobody asked for."""
     def part(side: str):
         def change(message):
@@ -210,11 +248,33 @@ def test_arm_by_arm_is_one_robot(robot):
     robot.instead = {JOINTS: lambda stamp: sides["left" if stamp // 40_000_000 % 2 else "right"](stamp)}
     robot.wait_for_chunks(12)
     assert not robot.heard.said("joint_states")
+    _, node = active
+    values = dict(zip(node.node.session.policy.robot.joints, node.node.session.inputs.joints._buffer.state()[0]))
+    sent = deserialize_message(GOOD_JOINTS, JointState)
+    assert values == dict(zip(sent.name, sent.position))
+    # Each joint has its own age.
+    robot.instead = {JOINTS: sides["left"]}
+    right = [name for name in node.node.session.policy.robot.joints if name.startswith("right")]
+    robot.wait_for(lambda: robot.heard.said(f"messages come, but none with {', '.join(right)} for"), "the right arm")
+
+
+def test_second_publisher_that_is_refused_is_named_though_the_first_is_good(robot):
+    """F11: good messages in between do not hide it, and it does them no harm."""
+    other = robot.node.create_publisher(JointState, "joint_states", 5)
+    robot.wait_for(other.get_subscription_count, "the node listening")
+    for _ in range(10):
+        other.publish(joints(lambda message: setattr(message, "position", []))(robot.now()))
+        robot.wait_for_chunks()
+    robot.node.destroy_publisher(other)
+    assert robot.heard.said("/joint_states", "14 names and 0 positions")
+    assert robot.heard.reported("inputs", "/joint_states", "14 names and 0 positions", level=WARN)
+    assert not robot.heard.said("no chunk")
 
 
 @pytest.mark.parametrize("name, topic", [("cam_left_wrist", "/cam_left_wrist/image_raw/compressed"),
                                          (JOINTS, "/joint_states")])
 def test_silent_sensor_stops_chunks_and_is_named(robot, name, topic):
+    """F40"""
     robot.off = {name}
     stopped = robot.now()
     robot.wait_for(lambda: robot.heard.said(f"no chunk: {topic}: the last good message came", "the limit is 0.5 s"),
@@ -229,22 +289,61 @@ def test_silent_sensor_stops_chunks_and_is_named(robot, name, topic):
                    "chunks again, without a transition")
 
 
-def test_same_stamp_again_is_not_fresh(robot):
-    frozen = stamped(robot.messages["cam_high"][0], robot.now())
-    robot.instead = {"cam_high": lambda stamp: frozen}
-    robot.wait_for(lambda: robot.heard.said(f"no chunk: {HIGH}: messages come, but their stamp has not changed"),
+@pytest.mark.parametrize("name, topic", [("cam_high", HIGH), (JOINTS, "/joint_states")])
+def test_same_stamp_again_is_not_fresh(robot, name, topic):
+    """F40"""
+    frozen = stamped(robot.messages[name][0], robot.now())
+    robot.instead = {name: lambda stamp: frozen}
+    robot.wait_for(lambda: robot.heard.said(f"no chunk: {topic}: messages come, but their stamp has not changed"),
                    "a line")
-    robot.wait_for(lambda: robot.heard.reported("inputs", HIGH, "stamp has not changed", level=WARN), "a status")
+    robot.wait_for(lambda: robot.heard.reported("inputs", topic, "stamp has not changed", level=WARN), "a status")
+    robot.instead, resumed = {}, robot.now()
+    robot.wait_for(lambda: nanoseconds(robot.heard.chunks[-1].header.stamp) > resumed, "chunks again")
 
 
-@pytest.mark.parametrize("seconds, text", [
-    (3600, "after this node's clock; synchronise the clocks"),
-    (-10800, "stamped 10800"),
-])
-def test_stamp_of_another_clock(robot, seconds, text):
-    robot.offset_ns = {"cam_high": seconds * 10**9}
-    robot.wait_for(lambda: robot.heard.said(f"no chunk: {HIGH}", text, "use_sim_time"), "a line")
-    robot.wait_for(lambda: robot.heard.reported("inputs", HIGH, text, level=WARN), "a status")
+@pytest.mark.parametrize("profile", [
+    QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE),
+    QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL),
+], ids=["reliable", "latched"])
+def test_camera_that_restarts_under_another_qos_is_heard(robot, profile):
+    """F39, F40: no transition is needed, and pictures of before the restart are not mistaken for new ones."""
+    before = robot.sensors["cam_high"]
+    robot.off = {"cam_high"}
+    robot.wait_for(lambda: robot.heard.said(f"no chunk: {HIGH}: the last good message came"), "that it is missed")
+    robot.node.destroy_publisher(before)
+    robot.sensors["cam_high"] = robot.node.create_publisher(CompressedImage, TOPIC["cam_high"], profile)
+    robot.off, resumed = set(), robot.now()
+    robot.wait_for(lambda: nanoseconds(robot.heard.chunks[-1].header.stamp) > resumed, "chunks again")
+
+
+def at_stamp(seconds: int, nanoseconds: int, name: str = "cam_high"):
+    """As a driver writes it that does not check what it writes."""
+    data = recorded(TOPIC[name], 1)[0]
+    return lambda stamp: data[:4] + struct.pack("<iI", seconds or stamp // 10**9, nanoseconds) + data[12:]
+
+
+BEHIND, AHEAD = "use_sim_time and play the bag with --clock", "after this node's clock; synchronise the clocks"
+
+
+@pytest.mark.parametrize("name, offset, make, text", [
+    ("cam_high", 3600, None, AHEAD),
+    ("cam_high", -10800, None, "stamped 10800"),
+    ("cam_high", 0, at_stamp(2**31 - 1, 0), AHEAD),
+    ("cam_high", 0, at_stamp(-(2**31), 5), BEHIND),
+    ("cam_high", 0, at_stamp(-1, 0), BEHIND),
+    ("cam_high", 0, at_stamp(0, 2**32 - 1), AHEAD),
+    (JOINTS, 3600, None, AHEAD),
+    (JOINTS, -10800, None, BEHIND),
+    (JOINTS, 0, at_stamp(-1, 0, JOINTS), BEHIND),
+], ids=["1 h ahead", "3 h behind", "2^31 s", "-2^31 s", "-1 s", "too many nanoseconds", "joints 1 h ahead",
+        "joints 3 h behind", "joints -1 s"])
+def test_stamp_of_another_clock(robot, name, offset, make, text):
+    """F41"""
+    topic = f"/{TOPIC[name]}"
+    robot.offset_ns = {name: offset * 10**9}
+    robot.instead = {name: make} if make else {}
+    robot.wait_for(lambda: robot.heard.said(f"no chunk: {topic}", text, "use_sim_time"), "a line")
+    robot.wait_for(lambda: robot.heard.reported("inputs", topic, text, level=WARN), "a status")
     count = len(robot.heard.chunks)
     stale = robot.heard.stats[-1].stale_inputs
     robot.wait_for(lambda: robot.heard.stats[-1].stale_inputs > stale + 5, "more frames")
@@ -252,6 +351,7 @@ def test_stamp_of_another_clock(robot, seconds, text):
 
 
 def test_stamp_a_little_ahead_is_tolerated(robot):
+    """F41"""
     robot.offset_ns = {"cam_high": 50_000_000}
     robot.wait_for_chunks(10)
     assert all(nanoseconds(c.header.stamp) in robot.sent["cam_high"] for c in robot.heard.chunks[-3:])
@@ -259,6 +359,7 @@ def test_stamp_a_little_ahead_is_tolerated(robot):
 
 
 def test_stamp_0_counts_as_now_and_is_said(robot):
+    """F41"""
     robot.instead = {"cam_high": lambda stamp: stamped(robot.messages["cam_high"][stamp // 40_000_000 % 12], 0)}
     robot.wait_for(lambda: robot.heard.said(HIGH, "stamp is 0", "let the driver stamp its messages"), "a line")
     robot.wait_for(lambda: robot.heard.reported("inputs", HIGH, "stamp is 0", level=WARN), "a status")
@@ -270,6 +371,7 @@ def test_stamp_0_counts_as_now_and_is_said(robot):
 
 
 def test_no_message_yet_is_not_called_stale(active):
+    """F40"""
     robot, _ = active
     robot.reset()
     assert robot.lifecycle.change("deactivate")

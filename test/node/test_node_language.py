@@ -185,6 +185,26 @@ def test_latched_publisher_of_before_is_heard(tmp_path):
         node.close()
 
 
+def test_fewer_slots_than_requests_answer_them_one_after_the_other(tmp_path):
+    """F37: none is lost, and chunks go on."""
+    domain = next_domain()
+    robot, node = Robot(domain), node_process(domain, tmp_path / "log", settings={"kv_slots": 2})
+    try:
+        robot.bring_up()
+        with robot.running():
+            for number in range(91, 96):
+                robot.tell(f"question {number}?", Instruction.ASK, id=number, max_tokens=8)
+                robot.wait_for_chunks()  # each asks of a frame of its own
+            robot.wait_for(lambda: all(robot.heard.last(number) for number in range(91, 96)), "an end of each")
+            assert {robot.heard.last(number).finish_reason for number in range(91, 96)} <= set(FINISHED)
+            robot.wait_for(lambda: robot.heard.stats[-1].slots_used == 0, "free slots")
+            assert robot.heard.stats[-1].slots_total == 2
+            robot.wait_for_chunks(2)
+    finally:
+        robot.close()
+        node.close()
+
+
 @pytest.mark.parametrize("number, text, shown", [
     (201, "a" * 100_000, "100000 characters"),
     (203, "🚀🦾 transfer the cube 잠", "🚀🦾 transfer the cube 잠"),
@@ -192,6 +212,7 @@ def test_latched_publisher_of_before_is_heard(tmp_path):
     (207, b"A\x00", "instruction 207: A"),
 ], ids=["100kB", "emoji", "not UTF-8", "zero byte"])
 def test_odd_instructions_are_not_fatal(robot, number, text, shown):
+    """F18, and texts that are odd in other ways."""
     if isinstance(text, bytes):
         robot.instruction.publish(serialize_message(Instruction(id=number, text="##")).replace(b"##", text))
     else:
@@ -226,6 +247,7 @@ def test_unknown_task_and_bytes_of_another_type(robot):
 
 
 def test_language_runs_on_while_no_observation_can_be_used(robot):
+    """F40"""
     robot.tell("tell me everything", Instruction.ASK, id=111, max_tokens=60)
     robot.wait_for(lambda: tokens_of(robot, 111), "the beginning of an answer")
     robot.off = set(robot.sensors)

@@ -15,6 +15,7 @@ from lifecycle_msgs.srv import GetState
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from robot import InProcess, Robot, nanoseconds, next_domain
+from visualization_msgs.msg import MarkerArray
 
 from oxygen_ros.msg import Instruction, LanguageToken
 from oxygen_ros.node import session
@@ -96,6 +97,7 @@ def test_transition_that_is_not_possible_is_refused(active):
 
 
 def test_services_answer_while_loading(active, monkeypatch):
+    """F43, F46: and a second transition is refused meanwhile."""
     robot, _ = active
     assert robot.lifecycle.change("deactivate")
     assert robot.lifecycle.change("cleanup")
@@ -197,6 +199,7 @@ def column(chunk, name: str) -> np.ndarray:
 
 
 def test_slow_frames_are_missed_ticks_and_use_the_newest_picture(active, monkeypatch):
+    """F43"""
     robot, node = active
     monkeypatch.setattr(node.engine, "frame", slowed(node.engine.frame, 0.45))  # 2.25 periods
     misses = robot.heard.stats[-1].deadline_misses
@@ -225,6 +228,7 @@ def test_slow_frames_are_missed_ticks_and_use_the_newest_picture(active, monkeyp
 
 @pytest.mark.parametrize("delay", [0.05, 0.2, 0.35])
 def test_deactivate_in_flight_is_the_end_of_it(active, monkeypatch, delay):
+    """F46"""
     robot, node = active
     robot.tell("tell me everything", Instruction.ASK, id=51, max_tokens=100)
     monkeypatch.setattr(node.engine, "frame", slowed(node.engine.frame, 0.3))
@@ -244,6 +248,7 @@ def test_deactivate_in_flight_is_the_end_of_it(active, monkeypatch, delay):
 
 
 def test_first_chunk_after_activation_is_of_data_of_after(active):
+    """F46"""
     robot, _ = active
     assert robot.lifecycle.change("deactivate")
     robot.off, old = set(robot.sensors), robot.now()
@@ -338,7 +343,11 @@ def test_who_asks_while_the_node_is_inactive_hears_how_it_ends(active):
 
 
 def test_actions_that_are_no_numbers_are_never_published(active, monkeypatch):
+    """F37: on no topic."""
     robot, node = active
+    paths = []
+    listener = robot.node.create_subscription(MarkerArray, "/slowed/predicted_path", paths.append, 10)
+    robot.wait_for(lambda: paths, "a path")
     model, denoise = node.engine.model, node.engine.model.denoise
     monkeypatch.setattr(model, "denoise", lambda *a, **o: denoise(*a, **o).mul_(float("nan")))
     robot.heard.diagnostics.clear()
@@ -355,10 +364,14 @@ def test_actions_that_are_no_numbers_are_never_published(active, monkeypatch):
     robot.wait_for(lambda: robot.heard.said("actions in robot units hold NaN or infinity"), "a line")
     monkeypatch.undo()
     robot.wait_for_chunks(2)
+    robot.node.destroy_subscription(listener)
     assert all(np.isfinite(chunk.data).all() for chunk in robot.heard.chunks[count:])
+    points = [point for path in paths for marker in path.markers for point in marker.points]
+    assert points and all(np.isfinite([point.x, point.y, point.z]).all() for point in points)
 
 
 def test_chunk_that_comes_too_late_is_counted_and_not_sent(active, monkeypatch):
+    """F35"""
     robot, node = active
     monkeypatch.setattr(node.engine, "frame", slowed(node.engine.frame, 1.2))  # chunk_lifespan is 1 s
     robot.wait_for(lambda: robot.heard.said("chunk not sent", "chunk_lifespan is 1 s; raise it, or lower denoise_steps"),

@@ -7,10 +7,11 @@ import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import GetState
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.msg import ParameterValue
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from robot import POLICY, Robot, next_domain, node_process
-from rosgraph_msgs.msg import Clock
 
 from oxygen_ros.msg import Instruction, LanguageToken
 from oxygen_ros.node.lifecycle_client import wait_until
@@ -57,12 +58,18 @@ BAD_FILE = {
     "language.max_tokens": (0, 8, ["is 0", "expected at least 1"]),
     "contorl_rate": (10.0, None, ["not known", "did you mean control_rate"]),
     "camera.cam_low.max_age": (1.0, None, ["none of the cameras", "cam_high"]),
+    "qos_overrides": (1, None, ["not known"]),
+}
+BAD_OVERRIDES = {
+    "/joint_states.subscription.reliabilty": ["/joint_states.subscription.reliability"],
+    "/oxygen/utterance.subscription.depth": ["/oxygen/utterance.publisher.depth"],
+    "/somewhere/else.publisher.depth": ["is about nothing of this node"],
 }
 
 
 @pytest.fixture(scope="module")
 def unconfigured(tmp_path_factory):
-    """A node that was started on a file with four mistakes, and its operator."""
+    """A node that was started on a file with some mistakes, and its operator."""
     domain = next_domain()
     wrong = {name: value for name, (value, _, _) in BAD_FILE.items()}
     node, robot = node_process(domain, tmp_path_factory.mktemp("unconfigured") / "log", settings=wrong), Robot(domain)
@@ -91,6 +98,71 @@ def test_mistakes_in_the_file_are_all_named_and_can_be_mended(unconfigured):
     assert "Traceback" not in node.log, node.log
 
 
+def test_simulated_time_that_is_neither_true_nor_false_is_named(domain, robot, tmp_path):
+    node = node_process(domain, tmp_path / "log", settings={"use_sim_time": "sometimes"})
+    try:
+        assert not robot.lifecycle.change("configure")
+        assert "parameter use_sim_time is 'sometimes', expected true or false" in errors_of(node)[-1]
+        set_parameter(robot, "use_sim_time", False)
+        assert robot.lifecycle.change("configure"), node.log
+    finally:
+        node.close()
+
+
+def test_qos_overrides_of_nothing_are_named_and_can_be_deleted(domain, robot, tmp_path):
+    given = {f"qos_overrides.{name}": 3 if name.endswith("depth") else "reliable" for name in BAD_OVERRIDES}
+    fine = {"qos_overrides./diagnostics.publisher.depth": 3, "qos_overrides./oxygen/joint_trajectory.publisher.depth": 3,
+            "qos_overrides./joint_states.subscription.depth": 3, "qos_overrides./cam_high/y.subscription.depth": "many"}
+    node = node_process(domain, tmp_path / "log", settings={**given, **fine, "camera.cam_high.topic": "cam_high/y"})
+    try:
+        assert not robot.lifecycle.change("configure")
+        assert "qos_overrides of 'cam_high/y' cannot be used: a value of another type" in errors_of(node)[0]
+        set_parameter(robot, "qos_overrides./cam_high/y.subscription.depth", 3)
+        assert not robot.lifecycle.change("configure")
+        errors = errors_of(node)[1:]
+        assert len(errors) == len(BAD_OVERRIDES), node.log
+        for name, said in BAD_OVERRIDES.items():
+            line = next(line for line in errors if f"parameter qos_overrides.{name} is about nothing" in line)
+            assert all(part in line for part in said)
+            set_parameter(robot, f"qos_overrides.{name}", None)
+        assert robot.lifecycle.change("configure"), node.log
+        assert "Traceback" not in node.log, node.log
+    finally:
+        node.close()
+
+
+def test_a_parameter_file_for_somebody_else_is_an_error_once(domain, tmp_path):
+    """F49: what the command line says is not all that the operator gave; who configures again has been told."""
+    file = tmp_path / "arm.yaml"
+    file.write_text("oxygen:\n  ros__parameters:\n    control_rate: 3.0\n")
+    robot = Robot(domain, "/left/oxygen")
+    node = node_process(domain, tmp_path / "log", "--params-file", file, "-r", "__ns:=/left", "-r", "~/action_chunk:=chunks")
+    try:
+        assert not robot.lifecycle.change("configure")
+        assert [f"/left/oxygen: parameter file {file} holds nothing for /left/oxygen, its keys are /oxygen; make one of "
+                "them /left/oxygen or /**" in line for line in errors_of(node)] == [True], node.log
+        robot.wait_for(lambda: robot.heard.reported("engine", "configure failed", str(file), level=ERROR), "a status")
+        assert robot.lifecycle.change("configure"), node.log
+        robot.wait_for(lambda: robot.node.count_publishers("/left/chunks"), "the remapped topic")
+        assert not robot.node.count_publishers("/left/oxygen/action_chunk")
+    finally:
+        robot.close()
+        node.close()
+
+
+def test_pictures_need_no_cv_bridge(domain, robot, tmp_path):
+    """F57: one that was built for another NumPy comes first on the path, and would end whoever imports it."""
+    broken = tmp_path / "first" / "cv_bridge"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('numpy.core.multiarray failed to import')")
+    node = node_process(domain, tmp_path / "log", first=broken.parent)
+    try:
+        robot.bring_up()
+        assert "cv_bridge" not in node.log and "multiarray" not in node.log, node.log
+    finally:
+        node.close()
+
+
 @pytest.mark.parametrize("name, wrong, right, said", [
     ("policy", lambda folder: "/nowhere/at/all", str(POLICY), ["/nowhere/at/all"]),
     ("policy", folder_without_weights, str(POLICY), ["/policy"]),
@@ -115,6 +187,26 @@ def test_configure_fails_in_one_line_and_can_be_tried_again(unconfigured, tmp_pa
     assert robot.lifecycle.change("configure"), node.log
     assert robot.lifecycle.change("cleanup")
     assert "Traceback" not in node.log, node.log
+
+
+@pytest.mark.parametrize("state", ["unconfigured", "active"])
+def test_no_request_for_a_parameter_ends_the_node(domain, robot, tmp_path, state):
+    """A type that there is not, on which rclpy raises, and no name, which it takes for declared."""
+    node = node_process(domain, tmp_path / "log")
+    try:
+        if state == "active":
+            robot.bring_up(None)
+        strange = SetParameters.Request(parameters=[ParameterMessage(name="seed", value=ParameterValue(type=99))])
+        assert robot.call(SetParameters, "set_parameters", strange).results == []
+        assert "SetParameters_Request not answered as asked" in errors_of(node)[-1]
+        nameless = SetParameters.Request(parameters=[ParameterMessage(value=ParameterValue(type=2, integer_value=3))])
+        refused = robot.call(SetParameters, "set_parameters", nameless).results[0]
+        assert not refused.successful and refused.reason == "a parameter without a name"
+        assert robot.lifecycle.state() == state
+        set_parameter(robot, "control_rate", 4.0)
+        assert "Traceback" not in node.log, node.log
+    finally:
+        node.close()
 
 
 def thread_count(node) -> int:
@@ -156,6 +248,7 @@ def end(node, number: int, times: int = 1) -> float:
 
 @pytest.mark.parametrize("moment", ["importing", "unconfigured", "loading", "idle", "inference", "twice"])
 def test_signal_ends_it_cleanly(tmp_path, moment):
+    """F47"""
     numbers = (signal.SIGINT, signal.SIGTERM)
     domains = [next_domain() for _ in numbers]
     nodes = [node_process(d, tmp_path / str(d), settings={"language.steps_per_frame": 2}) for d in domains]
@@ -210,24 +303,6 @@ def test_shutdown_by_service_then_signal(domain, robot, tmp_path):
         answer = robot.call(GetState, "get_state", GetState.Request())
         assert answer.current_state.id == State.PRIMARY_STATE_FINALIZED
         end(node, signal.SIGINT)
-        assert "Traceback" not in node.log, node.log
-    finally:
-        node.close()
-
-
-def test_simulated_time_that_nobody_tells_is_waited_for_aloud(domain, robot, tmp_path):
-    """F41: the timer of frames stands still with the clock, diagnostics do not."""
-    node = node_process(domain, tmp_path / "log", settings={"use_sim_time": True})
-    try:
-        robot.bring_up(None)
-        robot.wait_for(lambda: robot.heard.reported("inputs", "waiting for /clock: use_sim_time is true", level=WARN),
-                       "a status")
-        clock = robot.node.create_publisher(Clock, "/clock", 10)
-        time_told = Clock()
-        time_told.clock.sec = 50
-        robot.wait_for(lambda: clock.publish(time_told) or robot.heard.reported("inputs", "/clock stands still"),
-                       "a status")
-        end(node, signal.SIGTERM)
         assert "Traceback" not in node.log, node.log
     finally:
         node.close()

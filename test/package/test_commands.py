@@ -62,3 +62,23 @@ def test_without_its_needs_it_names_interpreter_package_and_remedy(workstation, 
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith(f"{command}: {workstation / 'python'} has no Python package '{missing}'; ")
     assert {"rclpy": "ROS 2", "torch": "pip install torch"}[missing] in result.stderr
+
+
+@pytest.mark.parametrize("raised, said", [
+    ("ModuleNotFoundError(\"No module named 'torch'\", name='torch')", ["has no Python package 'torch'", "-m pip install torch"]),
+    ("ImportError('numpy.core.multiarray\\n\\n  failed to import')", [
+        "cannot import its Python package 'torch': numpy.core.multiarray failed to import", "built for this interpreter"]),
+], ids=["missing", "broken"])
+def test_a_node_with_rclpy_but_without_a_torch_that_works_says_so(tmp_path, raised, said):
+    """F57"""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(f"raise {raised}")
+    path = f"{tmp_path}:{os.environ['PYTHONPATH']}"
+    result = subprocess.run(
+        [LIBEXEC / "oxygen-node"], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 1
+    assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+    assert result.stderr.startswith("oxygen-node: ") and sys.executable in result.stderr
+    for part in said:
+        assert part in result.stderr

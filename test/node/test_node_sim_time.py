@@ -1,0 +1,126 @@
+"""Simulated time (F41) that is not told, jumps, begins again and stands still: what is said, and that frames go on."""
+
+import itertools
+import signal
+import threading
+import time
+
+import pytest
+from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticStatus
+from robot import Robot, nanoseconds, next_domain, node_process
+from rosgraph_msgs.msg import Clock
+
+from oxygen_ros.msg import Instruction
+
+S = 10**9
+WARN = DiagnosticStatus.WARN
+
+
+class Simulated(Robot):
+    """A simulation that tells its time a hundred times a second, and whose sensors stamp by it."""
+
+    def __init__(self, domain: int) -> None:
+        self.ns, self.stands, self.ended = 1000 * S, False, False
+        self.by_the_wall = False  # what sensors stamp by
+        super().__init__(domain)
+        self._clock = self.node.create_publisher(Clock, "/clock", 10)
+        self._run = threading.Thread(target=self._simulate)
+
+    def begin_time(self) -> None:
+        self._run.start()
+
+    def now(self) -> int:
+        return time.time_ns() if self.by_the_wall else self.ns
+
+    def _simulate(self) -> None:
+        for index in itertools.count():
+            if self.ended:
+                return
+            self.ns += 0 if self.stands else S // 100
+            self._clock.publish(Clock(clock=Time(sec=self.ns // S, nanosec=self.ns % S)))
+            if index % 4 == 0:
+                self.publish(index // 4)
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self.ended = True
+        self._run.join()
+        super().close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    domain = next_domain()
+    robot = Simulated(domain)
+    node = node_process(domain, tmp_path_factory.mktemp("sim") / "log", settings={
+        "use_sim_time": True, "chunk_continuity": "rtc"})
+    assert robot.lifecycle.change("configure"), node.log
+    assert robot.lifecycle.change("activate")
+    robot.wait_for(lambda: robot.heard.reported("inputs", "waiting for /clock: use_sim_time is true", level=WARN),
+                   "a status that does not wait for the clock itself")
+    robot.begin_time()
+    robot.wait_for_topics()
+    robot.tell("transfer the cube")
+    robot.wait_for_chunks(2)
+    yield robot
+    robot.close()
+    node.signal(signal.SIGTERM)  # while no clock ticks
+    assert node.wait() == 0, node.log
+    assert "Traceback" not in node.log, node.log
+
+
+@pytest.fixture
+def robot(made):
+    robot = made
+    robot.reset()
+    robot.tell("transfer the cube")
+    robot.wait_for_chunks(2)
+    return robot
+
+
+def fine(robot: Simulated) -> None:
+    """Frames at their rate, of the present, each joining the one before."""
+    def joined(chunk) -> bool:
+        return chunk.start == chunk.header.stamp and 0 <= robot.ns - nanoseconds(chunk.header.stamp) < 2 * S
+
+    robot.wait_for(lambda: len(robot.heard.chunks) >= 4 and all(map(joined, robot.heard.chunks[-3:])), "joined chunks")
+    robot.heard.diagnostics.clear()
+    robot.wait_for(lambda: robot.heard.reported("inputs", "all inputs are used"), "a good status")
+
+
+@pytest.mark.parametrize("jump", [3600, -900, 2, -2, -0.3, -0.05, None], ids=str)
+def test_time_that_jumps_is_gone_along_with(robot, jump):
+    """None: to the beginning of all time."""
+    robot.ns = 0 if jump is None else robot.ns + int(jump * S)
+    robot.heard.chunks.clear()
+    fine(robot)
+
+
+def test_a_bag_played_in_a_loop(robot):
+    for _ in range(4):
+        robot.ns = 50 * S
+        robot.wait_for_chunks(3)
+    robot.heard.chunks.clear()
+    fine(robot)
+
+
+def test_time_that_stands_still_is_told_and_stop_is_obeyed_meanwhile(robot):
+    robot.stands = True
+    robot.wait_for(lambda: robot.heard.reported("inputs", "/clock stands still, or is slow", level=WARN), "a status")
+    count = len(robot.heard.chunks)
+    robot.tell(task=Instruction.STOP, id=99)
+    assert robot.wait_for_chunks(since=count)[0].instruction_id == 99
+    robot.stands = False
+    robot.tell("transfer the cube")
+    robot.heard.chunks.clear()
+    fine(robot)
+
+
+def test_sensors_of_the_wall_s_time_are_told_what_to_set(robot):
+    robot.by_the_wall = True
+    robot.wait_for(lambda: robot.heard.said("no chunk: /joint_states", "after /clock; let who publishes it set "
+                                            "use_sim_time too"), "a line")
+    robot.by_the_wall = False
+    robot.heard.chunks.clear()
+    fine(robot)

@@ -1,0 +1,69 @@
+"""Whom a parameter file is for (F49): judged as ROS does, which leaves out in silence what it takes for somebody else's."""
+
+import pytest
+import rclpy
+from rclpy.context import Context
+from rclpy.node import Node
+from robot import next_domain
+
+from oxygen_ros.ros_arguments import RosArgumentsError, for_others, parameter_files, without_ros_arguments
+
+KEYS = ["/**", "'**'", "/oxygen", "oxygen", "/left/oxygen", "left/oxygen", "/*/oxygen", "/**/oxygen", "/left/*",
+        "/left/**", "/*", "'*'", "/left", "vla", "/right/oxygen", "/left:\n  oxygen", "/left/oxygen/vla", "/oxygen_2"]
+
+
+def given(file, name: str) -> bool:
+    """Whether a real node of this full name gets the parameter of the file."""
+    space, _, own = name.rpartition("/")
+    context = Context()
+    rclpy.init(args=["--ros-args", "--params-file", str(file), "-r", f"__ns:={space or '/'}"], context=context,
+               domain_id=DOMAIN)
+    node = Node(own, context=context, automatically_declare_parameters_from_overrides=True, enable_rosout=False,
+                start_parameter_services=False)
+    try:
+        return node.has_parameter("x")
+    finally:
+        node.destroy_node()
+        context.shutdown()
+
+
+DOMAIN = next_domain()
+
+
+@pytest.mark.parametrize("name", ["/oxygen", "/left/oxygen"])
+def test_a_file_that_ros_leaves_out_is_named(tmp_path, name):
+    taken = []
+    for number, key in enumerate(KEYS):
+        file = tmp_path / f"{number}.yaml"
+        indent = "    " if "\n" in key else "  "
+        file.write_text(f"{key}:\n{indent}ros__parameters:\n{indent}  x: 1\n")
+        lines = for_others([str(file)], name)
+        assert bool(lines) != given(file, name), key
+        if not lines:
+            taken.append(key)
+        elif key in ("vla", "/left:\n  oxygen"):
+            written = {"vla": "/vla"}.get(key, "/left/oxygen")
+            assert f"{file} holds nothing for {name}, its keys are {written}; make one of them {name} or /**" in lines[0]
+    assert 5 < len(taken) < len(KEYS) - 5
+
+
+def test_a_file_for_many_nodes_is_for_this_one_too(tmp_path):
+    file = tmp_path / "many.yaml"
+    file.write_text("a: {ros__parameters: {x: 1}}\n/left: {oxygen: {ros__parameters: {x: 1}}, b: {ros__parameters: {}}}")
+    assert for_others([str(file)], "/left/oxygen") == []
+    assert "its keys are /a, /left/oxygen, /left/b" in for_others([str(file)], "/oxygen")[0]
+    file.write_text("# nothing")
+    assert for_others([str(file), str(tmp_path / "none.yaml")], "/oxygen") == []
+
+
+def test_files_are_those_of_the_ros_half():
+    arguments = ["node", "--params-file", "a", "--ros-args", "--params-file", "b", "-r", "x:=y", "--params-file", "c",
+                 "--", "--params-file", "d", "--ros-args", "--params-file"]
+    assert parameter_files(arguments) == ["b", "c"]
+
+
+def test_what_ros_cannot_read_is_one_line(tmp_path):
+    (tmp_path / "x.yaml").write_text("/**:\n\tros__parameters:\n\t\tx: 1\n")
+    with pytest.raises(RosArgumentsError) as error:
+        without_ros_arguments(["node", "--ros-args", "--params-file", str(tmp_path / "x.yaml")])
+    assert "x.yaml" in str(error.value) and str(error.value).isprintable()
