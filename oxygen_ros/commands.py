@@ -66,8 +66,8 @@ def main() -> int:
         broken = broken_package(error)
         if broken is None:
             raise
-        print(f"{command}: {sys.executable} cannot import its Python package '{broken}': {_in_short(error)}; install one that "
-              "was built for this interpreter", file=sys.stderr)
+        print(f"{command}: {sys.executable} cannot import its Python package '{broken}': {_in_short(error)}; "
+              "install one that was built for this interpreter", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         # The command itself answers Ctrl-C; this is for one that comes while it is still loading.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,17 @@ def without_ros_arguments(arguments: Sequence[str]) -> list[str]:
     """The arguments less --ros-args and what belongs to it. Raises RosArgumentsError."""
     try:
         return remove_ros_args(list(arguments))
-    except (RuntimeError, ValueError) as error:  # rclpy's own class is private; it names its source lines too
-        raise RosArgumentsError("ROS arguments: " + " ".join(re.sub(r", at /\S+:\d+", "", str(error)).split())) from error
+    except (RuntimeError, ValueError) as error:  # rclpy's own class is private
+        raise RosArgumentsError(f"ROS arguments: {_in_one_line(error)}") from error
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Around what starts ROS, which may refuse a name or the environment. Raises RosArgumentsError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RosArgumentsError(f"ROS does not start: {_in_one_line(error)}") from error
 
 
 def parameter_files(arguments: Sequence[str]) -> list[str]:
@@ -35,16 +44,20 @@ def parameter_files(arguments: Sequence[str]) -> list[str]:
 
 
 def for_others(files: Sequence[str], name: str) -> list[str]:
-    """A line for each parameter file that holds nothing for the node of this full name: ROS leaves it out in silence."""
+    """A line for each parameter file that holds nothing for the node of this full name. (ROS leaves it out in silence.)"""
     lines = []
     for file in files:
         keys: list[str] = []
         with suppress(OSError, UnicodeDecodeError, yaml.YAMLError):  # ROS could read it
             keys = list(_node_names(yaml.safe_load(Path(file).read_text())))
         if keys and not any(_matches(key, name) for key in keys):
-            lines.append(f"parameter file {file} holds nothing for {name}, its keys are {', '.join(keys)}; make one of them "
-                         f"{name} or /** and start again, or configure again to go on without it")
+            lines.append(f"parameter file {file} holds nothing for {name}, its keys are {', '.join(keys)}; make one of "
+                         f"them {name} or /** and start again, or configure again to go on without it")
     return lines
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(re.sub(r", at /\S+:\d+", "", str(error)).split())  # less the lines of rcl's source
 
 
 def _node_names(tree: Any, prefix: str = "") -> Iterator[str]:

@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     from rclpy.executors import SingleThreadedExecutor
     from rclpy.signals import SignalHandlerOptions
 
-    from ..ros_arguments import RosArgumentsError, parameter_files, without_ros_arguments
+    from ..ros_arguments import RosArgumentsError, parameter_files, starting, without_ros_arguments
     from ..settings import SettingsError
     from .oxygen_node import OxygenNode
     from .spinner import Spinner
@@ -33,8 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
             description="The lifecycle node oxygen: cameras, joints and instructions in, action chunks and language "
             "out. Parameters, remaps and names come as for any ROS 2 node: --ros-args --params-file FILE ...",
         ).parse_args(without_ros_arguments(arguments)[1:])
-        rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
-        node = OxygenNode(parameter_files=parameter_files(arguments))
+        with starting():
+            rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+            node = OxygenNode(parameter_files=parameter_files(arguments))
     except (RosArgumentsError, SettingsError) as error:
         print(f"oxygen-node: {error}", file=sys.stderr)
         return 1

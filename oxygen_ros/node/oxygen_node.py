@@ -98,7 +98,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
                 service.callback = self._guarded(service.callback)
 
     def _guarded(self, answer: Callable) -> Callable:
-        """No request may end the executor, which serves everything else too: such as one that rclpy itself chokes on."""
+        """No request may end the executor, which serves everything else too: there are some that rclpy chokes on."""
 
         @functools.wraps(answer)
         def run(request, response):

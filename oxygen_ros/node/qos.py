@@ -42,7 +42,7 @@ def action_chunk(deadline: float, lifespan: float) -> QoSProfile:
 
 
 def override_names(topic: str, entity: str, options: QoSOverridingOptions) -> list[str]:
-    """The parameters that override the profile of an endpoint, as rclpy names them. entity: publisher or subscription."""
+    """The parameters that override the profile of an endpoint. entity: publisher or subscription."""
     suffix = f"_{options.entity_id}" if options.entity_id else ""
     kinds = [kind for kind in options.policy_kinds if (kind, entity) != (QoSPolicyKind.LIFESPAN, "subscription")]
     return [f"qos_overrides.{topic}.{entity}{suffix}.{kind.name.lower()}" for kind in kinds]

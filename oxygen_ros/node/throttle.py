@@ -7,13 +7,14 @@ import threading
 import time
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
+_KINDS = 8  # of one topic in a period: a message may be wrong in another way each time
 _CROWD = 64  # lines of which to remember when each was said; older ones are forgotten first
 
 
 class Throttle:
     """Lets one line per topic and kind through each `period` seconds, and says how many it held back.
 
-    Lines that differ in nothing but numbers are of one kind. The caller logs: rclpy raises where one place in the
+    Lines that differ in nothing but numbers are of one kind, and of one topic not more than a few kinds. The caller logs: rclpy raises where one place in the
     code logs at two severities.
     """
 
@@ -26,6 +27,8 @@ class Throttle:
         """The line to log now, or None."""
         now, key = time.monotonic(), (topic, _NUMBER.sub("#", text))
         with self._lock:
+            if key not in self._said and self._kinds(topic, now) >= _KINDS:
+                return None
             said, held = self._said.pop(key, (None, 0))
             if said is not None and now - said < self._period:
                 self._said[key] = (said, held + 1)
@@ -34,3 +37,6 @@ class Throttle:
             while len(self._said) > _CROWD:
                 del self._said[next(iter(self._said))]
         return f"{text} ({held} more like this since)" if held else text
+
+    def _kinds(self, topic: str, now: float) -> int:
+        return sum(key[0] == topic and now - said < self._period for key, (said, _) in self._said.items())

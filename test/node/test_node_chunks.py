@@ -181,8 +181,8 @@ def moved(serialized: bytes, joint: str, by: float):
 
 
 def test_each_part_of_the_observation_changes_the_chunk(robot):
-    """F23: one camera, a block of its pixels, the joints, one of them by 0.05 rad, the text; nothing is cached because it
-    looks alike."""
+    """F23: one camera, a block of its pixels, the joints, one of them by 0.05 rad, the text; nothing is cached because
+    it looks alike."""
     with robot.running():
         base = chunk_of(robot, 0)
         np.testing.assert_array_equal(chunk_of(robot, 0), base)

@@ -167,7 +167,8 @@ def test_cameras_of_any_qos_make_chunks_and_one_that_cannot_be_heard_makes_none(
         robot.bring_up()
         end(node)
         deaf = node_process(domain, tmp_path / "deaf", settings={
-            "instruction": "transfer the cube", f"qos_overrides./{TOPIC['cam_high']}.subscription.reliability": "reliable"})
+            "instruction": "transfer the cube",
+            f"qos_overrides./{TOPIC['cam_high']}.subscription.reliability": "reliable"})
         assert robot.lifecycle.change("configure") and robot.lifecycle.change("activate"), deaf.log
         robot.reset()
         with robot.running():

@@ -111,8 +111,9 @@ def test_simulated_time_that_is_neither_true_nor_false_is_named(domain, robot, t
 
 def test_qos_overrides_of_nothing_are_named_and_can_be_deleted(domain, robot, tmp_path):
     given = {f"qos_overrides.{name}": 3 if name.endswith("depth") else "reliable" for name in BAD_OVERRIDES}
-    fine = {"qos_overrides./diagnostics.publisher.depth": 3, "qos_overrides./oxygen/joint_trajectory.publisher.depth": 3,
-            "qos_overrides./joint_states.subscription.depth": 3, "qos_overrides./cam_high/y.subscription.depth": "many"}
+    fine = {"qos_overrides./diagnostics.publisher.depth": 3, "qos_overrides./joint_states.subscription.depth": 3,
+            "qos_overrides./oxygen/joint_trajectory.publisher.depth": 3,
+            "qos_overrides./cam_high/y.subscription.depth": "many"}
     node = node_process(domain, tmp_path / "log", settings={**given, **fine, "camera.cam_high.topic": "cam_high/y"})
     try:
         assert not robot.lifecycle.change("configure")
@@ -136,11 +137,12 @@ def test_a_parameter_file_for_somebody_else_is_an_error_once(domain, tmp_path):
     file = tmp_path / "arm.yaml"
     file.write_text("oxygen:\n  ros__parameters:\n    control_rate: 3.0\n")
     robot = Robot(domain, "/left/oxygen")
-    node = node_process(domain, tmp_path / "log", "--params-file", file, "-r", "__ns:=/left", "-r", "~/action_chunk:=chunks")
+    node = node_process(domain, tmp_path / "log", "--params-file", file, "-r", "__ns:=/left",
+                        "-r", "~/action_chunk:=chunks")
     try:
         assert not robot.lifecycle.change("configure")
-        assert [f"/left/oxygen: parameter file {file} holds nothing for /left/oxygen, its keys are /oxygen; make one of "
-                "them /left/oxygen or /**" in line for line in errors_of(node)] == [True], node.log
+        assert [f"parameter file {file} holds nothing for /left/oxygen, its keys are /oxygen; make one of them "
+                "/left/oxygen or /**" in line for line in errors_of(node)] == [True], node.log
         robot.wait_for(lambda: robot.heard.reported("engine", "configure failed", str(file), level=ERROR), "a status")
         assert robot.lifecycle.change("configure"), node.log
         robot.wait_for(lambda: robot.node.count_publishers("/left/chunks"), "the remapped topic")
@@ -218,6 +220,7 @@ UNREADABLE = {
     "/nowhere.yaml": ["--params-file", "/nowhere.yaml"],
     "cameras": ["-p", "cameras:=[a, 1]"],
     "nonsense": ["-r", "nonsense"],
+    "ROS does not start: error creating node: invalid node namespace": ["-r", "__ns:=/left/"],
     "banana": ["-p", "qos_overrides./diagnostics.publisher.reliability:=banana"],
 }
 

@@ -29,5 +29,17 @@ def test_numbers_do_not_make_another_kind(clock):
 def test_what_it_remembers_has_a_bound(clock):
     throttle = Throttle()
     for number in range(1000):
-        throttle("/cam", "encoding " + chr(0x4E00 + number))
+        throttle("/cam " + chr(0x4E00 + number), "no message yet")
     assert len(throttle._said) <= 64
+
+
+def test_a_topic_that_is_wrong_in_another_way_each_time_says_a_few_of_them(clock):
+    throttle = Throttle(period=5.0)
+
+    def said() -> int:
+        return sum(throttle("/cam", "encoding " + chr(0x4E00 + number)) is not None for number in range(100))
+
+    assert said() == 8
+    assert throttle("/other", "no message yet") is not None
+    clock[0] += 5.1
+    assert said() == 8

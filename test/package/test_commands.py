@@ -65,9 +65,10 @@ def test_without_its_needs_it_names_interpreter_package_and_remedy(workstation, 
 
 
 @pytest.mark.parametrize("raised, said", [
-    ("ModuleNotFoundError(\"No module named 'torch'\", name='torch')", ["has no Python package 'torch'", "-m pip install torch"]),
-    ("ImportError('numpy.core.multiarray\\n\\n  failed to import')", [
-        "cannot import its Python package 'torch': numpy.core.multiarray failed to import", "built for this interpreter"]),
+    ("ModuleNotFoundError(\"No module named 'torch'\", name='torch')", [
+        "has no Python package 'torch'", "-m pip install torch"]),
+    ("ImportError('libcudart.so.12:\\n  cannot open')", [
+        "cannot import its Python package 'torch': libcudart.so.12: cannot open", "built for this interpreter"]),
 ], ids=["missing", "broken"])
 def test_a_node_with_rclpy_but_without_a_torch_that_works_says_so(tmp_path, raised, said):
     """F57"""
