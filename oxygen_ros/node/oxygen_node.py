@@ -25,6 +25,7 @@ from .parameters import EmptyListsAllowed, Parameters
 from .session import Session
 from .throttle import Throttle
 
+_CLOSING = 0.5  # s; that a transition is done is on ~/transition_event before it has ended, and launch asks for the next
 _OWNERS_FAULT = (SettingsError, CheckpointError, InputError)
 
 
@@ -116,17 +117,19 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
 
         (rclpy's executor with several threads would do that too, but it spins, and starves the frame thread of Python.)
         """
-        if not self._in_transition.acquire(blocking=False):
-            self.get_logger().error("transition refused: another one is under way")
-            response.success = False
-            return response
         done = Future(executor=self.executor)
 
         def run() -> None:
             try:
-                self._transition(request, response)
+                if self._in_transition.acquire(timeout=_CLOSING):
+                    try:
+                        self._transition(request, response)
+                    finally:
+                        self._in_transition.release()  # before the answer: who has it may ask for the next one
+                else:
+                    self.get_logger().error("transition refused: another one is under way")
+                    response.success = False
             finally:
-                self._in_transition.release()  # before the answer: who has it may ask for the next one
                 done.set_result(response)
                 self.executor.wake()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from diagnostic_msgs.msg import DiagnosticStatus
-from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.msg import Transition, TransitionEvent
 from lifecycle_msgs.srv import GetState
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
@@ -122,6 +122,33 @@ def test_services_answer_while_loading(active, monkeypatch):
     robot.wait_for(future.done, "the answer")
     assert future.result().success
     assert robot.lifecycle.state() == "inactive"
+
+
+def test_the_next_transition_may_be_asked_for_as_soon_as_one_is_told(active, monkeypatch):
+    """As launch does: ~/transition_event says inactive a moment before configure has ended."""
+    robot, node = active
+    assert robot.lifecycle.change("deactivate")
+    assert robot.lifecycle.change("cleanup")
+    answers = []
+
+    def hear(event: TransitionEvent) -> None:
+        if event.goal_state.label == "inactive":
+            answers.append(robot.begin(Transition.TRANSITION_ACTIVATE))
+
+    subscription = robot.node.create_subscription(TransitionEvent, "/slowed/transition_event", hear, 10)
+    transition = node.node._transition
+
+    def lingering(*arguments):
+        response = transition(*arguments)
+        time.sleep(0.2)
+        return response
+
+    monkeypatch.setattr(node.node, "_transition", lingering)
+    assert robot.lifecycle.change("configure")
+    robot.wait_for(lambda: answers and answers[0].done(), "the answer")
+    robot.node.destroy_subscription(subscription)
+    assert answers[0].result().success
+    assert robot.lifecycle.state() == "active"
 
 
 def test_failure_in_a_transition_gives_a_clean_unconfigured_node(active, monkeypatch):
