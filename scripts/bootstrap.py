@@ -155,7 +155,7 @@ def build() -> None:
     """Build the package with colcon; launch files, configs and resources are linked, not copied."""
     rooms = [ROOT / name for name in ("launch", "config", "resource")]
     contents = [ROOT / name for name in ("CMakeLists.txt", "package.xml", "oxygen_ros/commands.py")]
-    contents += sorted((ROOT / "msg").iterdir()) + sorted((ROOT / "cmake").iterdir())
+    contents += [file for name in ("msg", "cmake", "src") for file in sorted((ROOT / name).iterdir())]
     # A link follows its file; only that files come and go needs a build.
     names = sorted(str(file) for room in rooms for file in room.rglob("*") if "__pycache__" not in file.parts)
     tools = digest(ROOT / "requirements" / "ros.txt", Path(__file__))

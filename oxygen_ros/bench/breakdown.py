@@ -12,11 +12,13 @@ from ..engine.observation import Observation
 from ..engine.passes import Passes
 from ..engine.request import LanguageRequest, RunningRequest
 from ..pi05.config import TransformerConfig
+from ..pi05.expert import ActionExpert
+from ..pi05.flow import euler
 from ..pi05.layers import attend, rms_normalize
 from ..pi05.model import Pi05
-from ..pi05.packed import Linear
+from ..pi05.packed import Linear, pack_all
 from . import plain, roofline
-from .probes import seconds
+from .probes import bandwidth, seconds
 from .workload import CAMERAS
 
 Work = Callable[[], object]
@@ -126,6 +128,15 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     noise = torch.randn(horizon, config.action_dim, device=device)
     yield "modulations computed once", lab.denoise, lambda: plain.denoise(model, noise, lab.slot, lab.steps)
 
+    by_torch = ActionExpert(config).to(device, model.dtype)
+    pack_all(by_torch)
+    plan = model.plan(lab.steps)
+    yield (
+        "the expert's layers in one compiled call",
+        lambda: euler(noise, lab.steps, lambda x, step: model.expert.velocity(x, plan[step], lab.slot)),
+        lambda: euler(noise, lab.steps, lambda x, step: by_torch.velocity(x, plan[step], lab.slot)),
+    )
+
     query_width, kv_width = heads * head_dim, kv_heads * head_dim
     rows = torch.randn(horizon, config.expert.width, device=device).to(model.dtype)
     mlp = config.expert.mlp_dim
@@ -165,15 +176,17 @@ def breakdown(lab: Laboratory, repeats: int = 7) -> Iterator[tuple[str, dict[str
 
 
 @torch.inference_mode()
-def limits(lab: Laboratory, flops_per_s: float, bytes_per_s: float) -> Iterator[tuple[str, dict[str, float]]]:
+def limits(lab: Laboratory, flops_per_s: float) -> Iterator[tuple[str, dict[str, float]]]:
     """Prefill, denoise and a decode step of `rows` requests: {bound_s, measured_s, fraction}."""
     config, itemsize, prefix = lab.model.config, lab.model.dtype.itemsize, lab.slot.prefix_length
     images, text = len(lab.observation.images), len(lab.observation.tokens)
-    for name, work, measured in (
-        ("prefill", roofline.prefill(config, images, text, itemsize), lab.prefill),
-        ("denoise", roofline.denoise(config, prefix, lab.steps, itemsize), lab.denoise),
-        ("decode", roofline.decode(config, prefix, lab.rows, itemsize), lambda: lab.decode(lab.rows)),
+    for name, work, rounds, measured in (
+        ("prefill", roofline.prefill(config, images, text, itemsize), 1, lab.prefill),
+        ("denoise", roofline.denoise(config, prefix, lab.steps, itemsize), lab.steps, lab.denoise),
+        ("decode", roofline.decode(config, prefix, lab.rows, itemsize), 1, lambda: lab.decode(lab.rows)),
     ):
+        # What a round reads may stay in a cache until the next: the limit is then the cache's bandwidth.
+        bytes_per_s = bandwidth(lab.device, lab.model.dtype, int(work.bytes / rounds))
         bound, took = work.bound(flops_per_s, bytes_per_s), seconds(measured, lab.device, repeats=9)
         yield name, {"bound_s": bound, "measured_s": took, "fraction": bound / took}
 

@@ -30,8 +30,8 @@ def matmul_flops(device: torch.device, dtype: torch.dtype, size: int | None = No
 
 @torch.inference_mode()
 def bandwidth(device: torch.device, dtype: torch.dtype, size: int = 256 * 2**20) -> float:
-    """Bytes per second at which `size` bytes of weights are read for one row: what decoding lives on."""
+    """Bytes per second at which `size` bytes of weights are read over and over for one row: what decoding lives on."""
     width = 4096
-    matrix = torch.ones(size // dtype.itemsize // width, width, device=device, dtype=dtype)
+    matrix = torch.ones(max(1, size // dtype.itemsize // width), width, device=device, dtype=dtype)
     row = torch.ones(1, width, device=device, dtype=dtype)
     return matrix.numel() * dtype.itemsize / seconds(lambda: torch.nn.functional.linear(row, matrix), device)

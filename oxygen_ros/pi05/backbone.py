@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .cache import KeyValue, Strip, Tail
 from .config import TransformerConfig
 from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
-from .packed import Linear, PackedWeight
+from .packed import Linear, PackedWeight, pack_all
 
 Memory = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Takes a layer's query, key and value, keeps the latter two, returns the attended [T, heads * D]."""
@@ -99,11 +99,12 @@ class Backbone(nn.Module):
         return self._packed_head is not None
 
     def pack(self) -> None:
-        """As `Linear.pack`, with the layers' norms folded. The embedding stays to be read, so a tied head then costs
+        """Pack all matrices, with the layers' norms folded. The embedding stays to be read, so a tied head then costs
         its memory once more."""
         for layer in self.layers:
             layer.fold_norms()
         self.layers[-1].attention.keep_kv()
+        pack_all(self)
         self._packed_head = PackedWeight(self._head().detach())
         self.head = None
 

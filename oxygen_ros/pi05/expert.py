@@ -7,9 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cache import Strip
+from .compiled import CompiledExpert, can_compile
 from .config import Pi05Config, TransformerConfig
 from .flow import time_embedding
 from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
+from .packed import pack_all
 
 
 class AdaptiveNorm(nn.Module):
@@ -50,7 +52,7 @@ class ActionExpert(nn.Module):
     def __init__(self, config: Pi05Config) -> None:
         super().__init__()
         expert, width = config.expert, config.expert.width
-        self.eps = config.rms_norm_eps
+        self.config, self.eps = expert, config.rms_norm_eps
         self.periods = (config.time_min_period, config.time_max_period)
         self.action_in = nn.Linear(config.action_dim, width)
         self.time_in = nn.Linear(width, width)
@@ -59,6 +61,22 @@ class ActionExpert(nn.Module):
         self.norm = AdaptiveNorm(width)
         self.action_out = nn.Linear(width, config.action_dim)
         self.rotary = RotaryTable(expert.head_dim, config.rope_theta)
+        self._compiled: CompiledExpert | None = None
+
+    def pack(self) -> None:
+        """Hand the layers' weights to the compiled code, where there is some; else pack them for MKL."""
+        matrices = [
+            matrix for layer in self.layers
+            for matrix in (layer.attention.qkv, layer.attention.out, layer.mlp.gate_up, layer.mlp.down)
+        ]
+        if matrices[0].weight is None:
+            return
+        if can_compile(self.config, matrices[0].weight):
+            self._compiled = CompiledExpert(self.config, self.eps, [matrix.weight for matrix in matrices])
+            for matrix in matrices:
+                matrix.weight = None
+        else:
+            pack_all(self.layers)
 
     def condition(self, times: Tensor) -> Tensor:
         """Flow times [...] (float64; 1 is noise, 0 is the action) -> conditions [..., width]."""
@@ -81,8 +99,10 @@ class ActionExpert(nn.Module):
         """
         dtype = strip.dtype
         rotary = self.rotary.span(strip.next_position, len(actions), actions.device)
-        mask = strip.joint_mask()
         x = self.action_in(actions).to(dtype)
+        if self._compiled is not None:
+            return self.action_out(self._compiled.run(x, modulation, rotary, strip))
+        mask = strip.joint_mask()
         gates = modulation[:, 2].to(dtype)
         for index, layer in enumerate(self.layers):
             first, second = 2 * index, 2 * index + 1

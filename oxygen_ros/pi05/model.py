@@ -13,7 +13,7 @@ from .cache import Strip
 from .config import Pi05Config
 from .expert import ActionExpert
 from .flow import euler, flow_times
-from .packed import Linear, can_pack
+from .packed import can_pack, pack_all
 from .rtc import Guidance, trained_times
 from .vision import VisionTower
 
@@ -56,16 +56,14 @@ class Pi05(nn.Module):
         return torch.float32 if _FLOAT32_ISLAND.search(name) else dtype
 
     def pack(self) -> None:
-        """Lay all large matrices out for this machine's matrix library: float32 on a CPU with MKL, nothing elsewhere.
+        """Lay all large matrices out for the CPU, in float32: for MKL, and the expert's for the compiled code.
 
         The values stay the same; the plain weights are given back, so the network cannot be saved or moved afterwards.
         """
-        if self.backbone.packed or not can_pack(self.backbone.embedding):
-            return
-        self.backbone.pack()
-        for module in self.modules():
-            if isinstance(module, Linear):
-                module.pack()
+        if can_pack(self.backbone.embedding) and not self.backbone.packed:
+            self.backbone.pack()
+            pack_all(self.vision)
+        self.expert.pack()
 
     def embed_images(self, images: Tensor) -> Tensor:
         """images [N, 3, S, S] in [-1, 1] -> [N * tokens_per_image, width], one after the other."""

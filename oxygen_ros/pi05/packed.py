@@ -33,17 +33,25 @@ def can_pack(weight: Tensor) -> bool:
     return weight.device.type == "cpu" and weight.dtype == torch.float32 and hasattr(torch.ops.mkl, "_mkl_linear")
 
 
+def pack_all(module: nn.Module) -> None:
+    """Pack every `Linear` in there."""
+    for part in module.modules():
+        if isinstance(part, Linear):
+            part.pack()
+
+
 class Linear(nn.Linear):
     """A linear layer that may be packed: from then on it computes, and has no weight to be read."""
 
     def __init__(self, width: int, out_width: int, bias: bool = False) -> None:
         super().__init__(width, out_width, bias)
+        self.weight: nn.Parameter | None
         self._packed: PackedWeight | None = None
 
     def pack(self) -> None:
-        if self._packed is None and can_pack(self.weight):
+        if self.weight is not None and can_pack(self.weight):
             self._packed = PackedWeight(self.weight.detach())
-            del self.weight
+            self.weight = None
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias) if self._packed is None else self._packed(x, self.bias)

@@ -1,0 +1,139 @@
+"""The compiled action expert against the same layers as torch computes them, on every instruction set of this machine."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from oxygen_ros.pi05 import compiled
+from oxygen_ros.pi05.cache import Strip
+from oxygen_ros.pi05.config import PRESETS, Pi05Config
+from oxygen_ros.pi05.expert import ActionExpert
+from oxygen_ros.pi05.random_weights import random_model
+
+SHAPES = {
+    # width, depth, mlp_dim, heads, kv_heads, head_dim
+    "one key/value head": (64, 3, 96, 8, 1, 32),
+    "two of four queries": (48, 2, 112, 8, 2, 16),
+    "a head for each": (16, 1, 16, 3, 3, 48),
+}
+
+
+def sized(shape, horizon: int = 50) -> Pi05Config:
+    width, depth, mlp_dim, heads, kv_heads, head_dim = shape
+    tiny = PRESETS["tiny"]
+    sizes = dict(depth=depth, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim)
+    return replace(
+        tiny, action_horizon=horizon, backbone=replace(tiny.backbone, **sizes),
+        expert=replace(tiny.expert, width=width, mlp_dim=mlp_dim, **sizes),
+    )
+
+
+def expert_of(config: Pi05Config) -> ActionExpert:
+    expert = random_model(config, seed=1).expert
+    for norm in (norm for layer in expert.layers for norm in (layer.norm1, layer.norm2)):
+        torch.nn.init.normal_(norm.dense.weight, std=0.5, generator=torch.Generator().manual_seed(2))
+    return expert
+
+
+def strip_of(config: Pi05Config, prefix: int, valid: torch.Tensor | None = None) -> Strip:
+    """A prefix at random, in a slot with room for more."""
+    backbone, generator = config.backbone, torch.Generator().manual_seed(3)
+    shape = (backbone.depth, 2, backbone.num_kv_heads, config.action_horizon + prefix + 7, backbone.head_dim)
+    strip = Strip(torch.randn(shape, generator=generator), config.action_horizon)
+    strip.begin(prefix, valid)
+    return strip
+
+
+@pytest.fixture(params=compiled.generations() or [None])
+def generation(request):
+    assert request.param is not None, f"{compiled.LIBRARY} was not built: colcon puts it beside the modules"
+    compiled.use(request.param)
+    yield request.param
+    compiled.use(compiled.generations()[0])
+
+
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 10, 12, 13, 50])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@torch.inference_mode()
+def test_velocities_and_what_they_leave_in_the_cache(generation, threads, shape, rows):
+    config = sized(shape, rows)
+    expert = expert_of(config)
+    modulation = expert.modulations(torch.tensor(0.7, dtype=torch.float64))
+    for prefix in (1, 5, 33):
+        actions = torch.randn(rows, config.action_dim, generator=torch.Generator().manual_seed(rows))
+        theirs, ours = strip_of(config, prefix), strip_of(config, prefix)
+        expected = expert.velocity(actions, modulation, theirs)
+        packed = expert_of(config)
+        packed.pack()
+        assert packed.layers[0].mlp.down.weight is None, "the compiled code has not taken the weights"
+        torch.testing.assert_close(packed.velocity(actions, modulation, ours), expected, atol=1e-5, rtol=1e-5)
+        for layer in range(config.expert.depth):
+            torch.testing.assert_close(ours.joint(layer), theirs.joint(layer), atol=1e-5, rtol=1e-5)
+        packed.pack()  # once more changes nothing
+        torch.testing.assert_close(packed.velocity(actions, modulation, ours), expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_hidden_positions_and_a_flow_time_for_each_row(generation):
+    config = sized(SHAPES["two of four queries"], 10)
+    expert, packed = expert_of(config), expert_of(config)
+    packed.pack()
+    valid = torch.rand(40, generator=torch.Generator().manual_seed(0)) < 0.5
+    times = torch.linspace(1, 0, 10, dtype=torch.float64)
+    each = expert.modulations(times).permute(1, 2, 0, 3)  # as real-time chunking's trained prefixes hand it over
+    actions = torch.randn(10, config.action_dim)
+    expected = expert.velocity(actions, each, strip_of(config, 40, valid))
+    hidden = strip_of(config, 40, valid)
+    for layer in range(config.expert.depth):
+        for part in hidden.prefix(layer):
+            part[:, ~valid] = 1e4
+    torch.testing.assert_close(packed.velocity(actions, each, hidden), expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_large_scores_and_what_is_not_a_number(generation):
+    config = sized(SHAPES["one key/value head"], 10)
+    expert, packed = expert_of(config), expert_of(config)
+    packed.pack()
+    modulation = expert.modulations(torch.tensor(0.2, dtype=torch.float64))
+    actions = torch.randn(10, config.action_dim)
+    theirs, ours = strip_of(config, 20), strip_of(config, 20)
+    for strip in (theirs, ours):
+        for layer in range(config.expert.depth):
+            strip.prefix(layer)[0].mul_(300)  # of some weights nothing is left, and e to the scores is not finite
+    expected = expert.velocity(actions, modulation, theirs)
+    torch.testing.assert_close(packed.velocity(actions, modulation, ours), expected, atol=1e-4, rtol=1e-4)
+    actions[3, 2] = math.nan
+    assert packed.velocity(actions, modulation, ours).isnan().all(), "all actions see the broken one"
+
+
+@pytest.mark.parametrize("field, size", [("width", 72), ("mlp_dim", 100), ("head_dim", 24)])
+def test_sizes_without_compiled_code_are_packed_for_torch(field, size):
+    config = sized(SHAPES["one key/value head"], 10)
+    sizes = {field: size}
+    config = replace(config, expert=replace(config.expert, **sizes),
+                     backbone=replace(config.backbone, **(sizes if field == "head_dim" else {})))
+    expert, packed = expert_of(config), expert_of(config)
+    packed.pack()
+    packed.pack()
+    actions = torch.randn(10, config.action_dim)
+    with torch.inference_mode():
+        modulation = expert.modulations(torch.tensor(0.2, dtype=torch.float64))
+        expected = expert.velocity(actions, modulation, strip_of(config, 20))
+        torch.testing.assert_close(packed.velocity(actions, modulation, strip_of(config, 20)), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_other_types_keep_their_weights():
+    expert = expert_of(sized(SHAPES["one key/value head"])).to(torch.bfloat16)
+    expert.pack()
+    assert expert.layers[0].mlp.down.weight.dtype == torch.bfloat16
