@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -138,8 +139,9 @@ class Frames:
         """
         self._idle = max(0, self._idle - 1)
         if self._instructions.task is not None and not self._idle:
-            self._prepared = self._inputs.pictures(self._now())
-            self._policy.pipeline.prepare(self._prepared)
+            with suppress(Exception):  # the frame meets it too, and answers for it
+                self._prepared = self._inputs.pictures(self._now())
+                self._policy.pipeline.prepare(self._prepared)
 
     def make(self, tick: Tick) -> None:
         """A frame may fail; the loop, the node and the next frame do not."""

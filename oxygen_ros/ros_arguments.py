@@ -44,7 +44,7 @@ def parameter_files(arguments: Sequence[str]) -> list[str]:
 
 
 def for_others(files: Sequence[str], name: str) -> list[str]:
-    """A line for each parameter file that holds nothing for the node of this full name. (ROS leaves it out in silence.)"""
+    """A line for each parameter file that holds nothing for the node of this full name: ROS does not say so."""
     lines = []
     for file in files:
         keys: list[str] = []

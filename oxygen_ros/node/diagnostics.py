@@ -57,7 +57,7 @@ class Diagnostics:
 
     def _inputs(self, session: Session | None) -> DiagnosticStatus:
         problems = graph.twins(self._node) + (session.graph_problems() if session else [])
-        for line in filter(None, (self._throttle("graph", problem) for problem in problems)):
+        for line in filter(None, (self._throttle(problem.partition(":")[0], problem) for problem in problems)):
             self._node.get_logger().warning(line)
         if session is None:
             level = DiagnosticStatus.WARN if problems else DiagnosticStatus.OK

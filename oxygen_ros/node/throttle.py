@@ -14,8 +14,8 @@ _CROWD = 64  # lines of which to remember when each was said; older ones are for
 class Throttle:
     """Lets one line per topic and kind through each `period` seconds, and says how many it held back.
 
-    Lines that differ in nothing but numbers are of one kind, and of one topic not more than a few kinds. The caller logs: rclpy raises where one place in the
-    code logs at two severities.
+    Lines that differ in nothing but numbers are of one kind; of one topic there are not more than a few. The caller
+    logs: rclpy raises where one place in the code logs at two severities.
     """
 
     def __init__(self, period: float = 5.0) -> None:

@@ -332,6 +332,20 @@ def test_one_frame_that_fails(active, monkeypatch, stage, error):
     robot.wait_for(lambda: robot.heard.stats[-1].slots_used == 0, "all slots free")
 
 
+def test_what_fails_ahead_of_a_frame_is_left_to_the_frame(active, monkeypatch):
+    robot, node = active
+    tried = []
+
+    def broken(images):
+        tried.append(images)
+        raise KeyError("nobody foresaw this")
+
+    monkeypatch.setattr(node.node.session.policy.pipeline, "prepare", broken)
+    robot.wait_for(lambda: len(tried) > 2, "some tries")
+    robot.wait_for_chunks(2)
+    assert robot.lifecycle.state() == "active" and not robot.heard.said("nobody foresaw this")
+
+
 def test_what_nobody_foresaw_goes_through_on_error_to_unconfigured(active, monkeypatch):
     robot, node = active
     robot.tell("tell me everything", Instruction.ASK, id=63, max_tokens=150)

@@ -225,9 +225,22 @@ UNREADABLE = {
 }
 
 
+UNREADABLE_FILES = {
+    "Error parsing a event near line 1": "/**:\n\tros__parameters:\n\t\tcontrol_rate: 5.0\n",
+    "Cannot have a value before ros__parameters at line 3": "/**:\n  ros_parameters:\n    control_rate: 5.0\n",
+    "There are no node names before ros__parameters": "ros__parameters:\n  control_rate: 5.0\n",
+    "Will not support aliasing": "/**:\n  ros__parameters:\n    control_rate: &r 5.0\n    step_dt: *r\n",
+    "Sequence should be of same type": "/**:\n  ros__parameters:\n    limits: {left_waist: [-1, 1.5]}\n",
+}
+
+
 def test_unreadable_ros_arguments_are_one_line(tmp_path):
     domain = next_domain()
     nodes = {said: node_process(domain, tmp_path / str(i), *UNREADABLE[said]) for i, said in enumerate(UNREADABLE)}
+    for said, text in UNREADABLE_FILES.items():
+        file = tmp_path / f"{len(nodes)}.yaml"
+        file.write_text(text)
+        nodes[said] = node_process(domain, tmp_path / str(len(nodes)), "--params-file", file)
     try:
         for said, node in nodes.items():
             assert node.wait() == 1, node.log

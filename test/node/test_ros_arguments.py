@@ -1,4 +1,4 @@
-"""Whom a parameter file is for (F49), judged as ROS does; and ROS that cannot read its arguments, or start, in a line."""
+"""Whom a parameter file is for (F49), judged as ROS does; and what ROS cannot read, in one line."""
 
 import pytest
 import rclpy
