@@ -160,14 +160,16 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
     @_explained
     def on_configure(self, state: LifecycleState) -> None:
         problems, self._strange_files = self._strange_files, []
-        settings = self.settings_parameters.read()
+        parameters = self.settings_parameters
+        settings = parameters.read()
         if not settings.policy:
             name = self.get_fully_qualified_name()
             problems.append(f"parameter policy is empty: give {name} a parameter file whose top key is {name} or /**")
         if problems:
             raise SettingsError(problems)
-        self.session = Session(self, settings, self.settings_parameters.qos_overrides(), self._reading, self.give_up)
-        self.settings_parameters.lock(self.session.policy.robot)
+        with parameters.held():
+            self.session = Session(self, settings, parameters.qos_overrides(), self._reading, self.give_up)
+            parameters.lock(self.session.policy.robot)
         self.last_failure = ""
         policy = self.session.policy
         self.get_logger().info(

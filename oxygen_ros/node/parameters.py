@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
@@ -41,6 +42,7 @@ class Parameters:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._robot: Robot | None = None
+        self._held = False
         self._declared: dict[str, Any] = {}  # name -> default, of those that no file or command line gave
         self._qos_overrides = list(node.get_parameters_by_prefix("qos_overrides"))
         self._declare()
@@ -53,6 +55,15 @@ class Parameters:
         if not isinstance(simulated := self._node.get_parameter("use_sim_time").value, bool):
             raise settings.SettingsError([f"parameter use_sim_time is {simulated!r}, expected true or false"])
         return settings.read(self._values())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While the node is being configured with what was read, nothing can be set that it would not hear of."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
 
     def lock(self, robot: Robot | None) -> None:
         """While there is a robot, only settings that may change on a running node, and fit it, can be set."""
@@ -105,6 +116,8 @@ class Parameters:
             if declaration is None:
                 continue
             problem = declaration.problem_with(_from_ros(change.value))
+            if problem is None and self._held:
+                problem = f"parameter {change.name} cannot change while the node is being configured; set it afterwards"
             if problem is None and self._robot and not declaration.live:
                 problem = f"parameter {change.name} cannot change while the node is configured; clean up first"
             if problem:

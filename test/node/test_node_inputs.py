@@ -201,6 +201,28 @@ def test_pixels_of_an_encoding(active, robot, encoding, big):
     assert not robot.heard.said(WRIST)
 
 
+def not_text(serialized: bytes, place: bytes):
+    """The message with bytes that are no UTF-8 in place of a text of as many."""
+    assert place in serialized
+    return lambda stamp: stamped(serialized.replace(place, b"\x80\x81\xfe\xff" + place[4:], 1), stamp)
+
+
+@pytest.mark.parametrize("name, place", [("cam_high", b"jpeg"), ("cam_right_wrist", b"rgb8"), (JOINTS, b"left_waist")])
+def test_bytes_that_are_no_text_are_not_fatal(robot, name, place):
+    """F18, in the texts of sensors: a format says nothing that the file does not, encodings and joints are unknown."""
+    def chunks_after(ns: int) -> bool:
+        return any(nanoseconds(chunk.header.stamp) > ns for chunk in robot.heard.chunks)
+
+    topic, bad_from = WRIST if name == "cam_right_wrist" else f"/{TOPIC[name]}", robot.now()
+    robot.instead = {name: not_text(robot.messages[name][0], place)}
+    # Distributions that decode strictly refuse the format too.
+    robot.wait_for(lambda: robot.heard.said(f"no chunk: {topic}") or
+                   (name == "cam_high" and chunks_after(bad_from + 10**9)), "a line, or chunks")
+    assert robot.lifecycle.state() == "active"
+    robot.instead, good_from = {}, robot.now()
+    robot.wait_for(lambda: chunks_after(good_from), "chunks again")
+
+
 def test_one_bad_picture_in_three_does_no_harm(robot):
     """F07: its good stamps are the newest of a frame, and no chunk has that of a bad picture."""
     good = robot.messages["cam_high"]

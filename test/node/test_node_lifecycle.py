@@ -114,6 +114,12 @@ def test_services_answer_while_loading(active, monkeypatch):
     began = time.monotonic()
     assert robot.call(GetState, "get_state", GetState.Request()).current_state.label == "configuring"
     assert time.monotonic() - began < 1.0
+    # What was read is what counts: nothing can be set that nobody would hear of.
+    for name, value in (("control_rate", 4.0), ("denoise_steps", 3)):
+        request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+        refused = robot.call(SetParameters, "set_parameters", request).results[0]
+        assert not refused.successful
+        assert f"parameter {name} cannot change while the node is being configured" in refused.reason
     second = robot.begin(Transition.TRANSITION_CONFIGURE)
     robot.wait_for(second.done, "an answer to the second one")
     assert not second.result().success
