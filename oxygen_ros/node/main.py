@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    spinner = Spinner(executor, failed=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    spinner = Spinner(executor, failed=lambda: os.kill(os.getpid(), signal.SIGTERM), dropped=node.complain)
 
     signal.sigwait(_STOP)
     _give_up_after(_PATIENCE)

@@ -136,6 +136,12 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
         threading.Thread(target=run, name="transition", daemon=True).start()
         return await done
 
+    def complain(self, error: Exception) -> None:
+        """Of what a callback raised: one of rclpy's own, such as for a time before 1970 on /clock."""
+        where = " > ".join(frame.name for frame in traceback.extract_tb(error.__traceback__)[-3:])
+        if line := self._throttle("executor", f"a message or request was dropped: {error!r} in {where}"):
+            self.get_logger().error(line)
+
     def give_up(self, cause: Exception) -> None:
         """From active through on_error to a clean unconfigured node. Returns before that is done.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -12,6 +13,9 @@ from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
+_PATIENCE = 5.0  # s without a callback that works
+_PAUSE = 0.01  # s after one that does not
+
 AnyNode = TypeVar("AnyNode", bound=Node)
 
 
@@ -20,10 +24,12 @@ class Spinner:
 
     (`Executor.shutdown` from another thread takes away what a callback just then needs to end: InvalidHandle.)
     failed: called in the spinning thread when a callback raised, before the exception goes its way.
+    dropped: is given what a callback raised instead, and the spinning goes on, while anything else still works.
     """
 
-    def __init__(self, executor: Executor, failed: Callable[[], None] = lambda: None) -> None:
-        self._executor, self._failed = executor, failed
+    def __init__(self, executor: Executor, failed: Callable[[], None] = lambda: None,
+                 dropped: Callable[[Exception], None] | None = None) -> None:
+        self._executor, self._failed, self._dropped = executor, failed, dropped
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._spin, name="executor", daemon=True)
         self._thread.start()
@@ -36,12 +42,17 @@ class Spinner:
         self._executor.shutdown()
 
     def _spin(self) -> None:
-        try:
-            while not self._stop.is_set():
+        worked = time.monotonic()
+        while not self._stop.is_set():
+            try:
                 self._executor.spin_once(timeout_sec=1.0)
-        except Exception:
-            self._failed()
-            raise
+                worked = time.monotonic()
+            except Exception as error:
+                if self._dropped is None or time.monotonic() - worked > _PATIENCE:
+                    self._failed()
+                    raise
+                self._dropped(error)
+                self._stop.wait(_PAUSE)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ class Simulated(Robot):
         for index in itertools.count():
             if self.ended:
                 return
-            self.ns += 0 if self.stands else S // 100
+            self.ns += 0 if self.stands or self.ns < 0 else S // 100
             self._clock.publish(Clock(clock=Time(sec=self.ns // S, nanosec=self.ns % S)))
             if index % 4 == 0:
                 self.publish(index // 4)
@@ -101,6 +101,15 @@ def test_a_bag_played_in_a_loop(robot):
     for _ in range(4):
         robot.ns = 50 * S
         robot.wait_for_chunks(3)
+    robot.heard.chunks.clear()
+    fine(robot)
+
+
+def test_a_time_that_there_is_not_is_dropped_and_the_next_one_counts(robot):
+    robot.ns, told = -5 * S, robot.ns
+    robot.wait_for(lambda: robot.heard.said("a message or request was dropped", "Seconds value must not be negative",
+                                            "clock_callback"), "a line")
+    robot.ns = told
     robot.heard.chunks.clear()
     fine(robot)
 
