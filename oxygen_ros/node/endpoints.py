@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
+from rclpy.callback_groups import CallbackGroup
 from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
 from rclpy.exceptions import InvalidTopicNameException
 from rclpy.lifecycle import LifecycleNodeMixin, LifecyclePublisher
@@ -20,6 +21,7 @@ from rclpy.subscription import Subscription
 from ..embodiment.errors import on_one_line
 from ..settings import SettingsError
 from . import qos
+from .reader import NotByExecutor, Reader
 from .throttle import Throttle
 
 _PATIENCE = 1.0  # s
@@ -39,6 +41,8 @@ class Endpoints:
         self.lasting: list[Publisher] = []
         self.subscriptions: list[Subscription] = []
         self._overridable: set[str] = set()  # names of parameters
+        self._past_executor = NotByExecutor()
+        self._reader: Reader | None = None
 
     def publisher(self, kind: type, topic: str, profile: QoSProfile, *, timing: bool = True) -> LifecyclePublisher:
         """timing: whether deadline and lifespan can be overridden. Raises SettingsError."""
@@ -55,15 +59,25 @@ class Endpoints:
         return made
 
     def subscription(self, kind: type, topic: str, callback: Callable, profile: QoSProfile, *,
-                     entity: str | None = None) -> Subscription:
+                     entity: str | None = None, group: CallbackGroup | None = None) -> Subscription:
         """A subscription to serialised messages; its name after remaps is `topic_name`.
 
         entity: tells two subscriptions to one topic apart in `qos_overrides`. Raises SettingsError.
         """
         made = self._make(self._node.create_subscription, "subscription", kind, topic, profile, qos.overridable(entity),
-                          self._guarded(topic, callback), raw=True, event_callbacks=_NO_SUBSCRIPTION_EVENTS)
+                          self._guarded(topic, callback), raw=True, callback_group=group,
+                          event_callbacks=_NO_SUBSCRIPTION_EVENTS)
         self.subscriptions.append(made)
         return made
+
+    def sensor(self, kind: type, topic: str, callback: Callable[[bytes], None]) -> Subscription:
+        """A subscription to serialised messages that come often; they do, from `read` on, in a thread of their own."""
+        return self.subscription(kind, topic, callback, qos.SENSOR, group=self._past_executor)
+
+    def read(self, broken: Callable[[Exception], None]) -> None:
+        """Hear the sensors, of which there are no more to come. broken: is given what ends that."""
+        sensors = [s for s in self.subscriptions if s.callback_group is self._past_executor]
+        self._reader = Reader(sensors, self._node.context, broken)
 
     def strange_overrides(self, given: Iterable[str]) -> list[str]:
         """A line for each of these qos_overrides that none of the endpoints takes."""
@@ -88,6 +102,9 @@ class Endpoints:
 
     def close(self) -> None:
         """Destroy them all, and return when they are gone."""
+        if self._reader is not None:
+            self._reader.stop()
+            self._reader = None
         _between_callbacks(self._node, self._destroy)
 
     def _destroy(self) -> None:

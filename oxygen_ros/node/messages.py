@@ -19,6 +19,7 @@ from ..embodiment.images import picture
 from ..embodiment.robot import Robot
 from ..engine.outputs import FinishReason, Task, Token
 from ..msg import ActionChunk, Instruction, LanguageToken
+from .raw_image import raw_image
 
 CAMERA_TYPES = {"raw": Image, "compressed": CompressedImage}
 
@@ -52,8 +53,9 @@ def duration_message(nanoseconds: int) -> Duration:
 
 
 def pixels(serialized: bytes, transport: str) -> np.ndarray:
-    """A serialised camera message -> uint8 [H, W, 3] RGB. Raises InputError."""
-    return picture(_deserialized(serialized, CAMERA_TYPES[transport]), transport)
+    """A serialised camera message -> uint8 [H, W, 3] RGB, a view of it where that is possible. Raises InputError."""
+    message = raw_image(serialized) if transport == "raw" else None
+    return picture(message or _deserialized(serialized, CAMERA_TYPES[transport]), transport)
 
 
 def joint_state(serialized: bytes) -> tuple[Sequence[str], Sequence[float]]:

@@ -40,6 +40,7 @@ class Session:
         self.settings = settings
         self.warnings: list[str] = []
         self._node, self._log, self._throttle = node, node.get_logger(), Throttle()
+        self._broken = broken
         if settings.bond_heartbeat_period:
             bond.status_type()  # before minutes of loading
         self.policy: Policy = load_policy(settings, self._note, reading)
@@ -144,7 +145,7 @@ class Session:
         subscribe = self._endpoints.subscription
 
         def listen(kind: type, source: CameraInput | JointInput) -> Subscription:
-            made = subscribe(kind, source.topic, lambda data: source.receive(bytes(data), self._now()), qos.SENSOR)
+            made = self._endpoints.sensor(kind, source.topic, lambda data: source.receive(data, self._now()))
             source.topic = made.topic_name
             return made
 
@@ -155,6 +156,7 @@ class Session:
         # That it matches no volatile publisher is what the other one is for, and no news to anybody.
         subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION_LATCHED, entity="latched")
         self._judged = [*cameras, self._joints, volatile]
+        self._endpoints.read(self._broken)
 
     def _on_instruction(self, serialized: bytes, info) -> None:
         self.instructions.hear(bytes(serialized), info["source_timestamp"])
