@@ -23,9 +23,6 @@ from .policy import Policy
 from .settings import Settings
 
 
-_LEFT_FOR = 20  # frames
-
-
 @dataclass(frozen=True)
 class Tick:
     """One control tick. deadline: `time.monotonic` seconds of the next one."""
@@ -118,8 +115,6 @@ class Frames:
         self._commander = Commander(policy.pipeline, policy.engine.model.config.action_horizon, settings, inputs,
                                     instructions, listener.chunk, now)
         self._last_began: float | None = None
-        self._prepared: dict[str, np.ndarray] = {}
-        self._idle = 0  # frames for which nothing is prepared
 
     def begin(self) -> None:
         """Forget what was before, as on activation."""
@@ -132,16 +127,12 @@ class Frames:
             self._warn("action_chunk", f"stop {instruction_id} is not answered with a chunk: none was sent before, and "
                        "there are no joint positions to stay at")
 
-    def prepare(self) -> None:
-        """Do ahead of the next frame what it will not have to do if its pictures are still the newest ones then.
-
-        Cameras keep their distance to the ticks for long: where newer ones came in between, it is left for some frames.
-        """
-        self._idle = max(0, self._idle - 1)
-        if self._instructions.task is not None and not self._idle:
+    def prepare(self, next_tick: float) -> None:
+        """Scale what the next frame will probably be made from: pictures that no newer one is expected to follow before
+        `next_tick`, in seconds of time.monotonic."""
+        if self._instructions.task is not None:
             with suppress(Exception):  # the frame meets it too, and answers for it
-                self._prepared = self._inputs.pictures(self._now())
-                self._policy.pipeline.prepare(self._prepared)
+                self._policy.pipeline.prepare(self._inputs.settled(next_tick, self._now()))
 
     def make(self, tick: Tick) -> None:
         """A frame may fail; the loop, the node and the next frame do not."""
@@ -187,9 +178,6 @@ class Frames:
         try:
             now = self._now()
             snapshot = self._inputs.snapshot(now)
-            if any(self._prepared.get(name) is not image for name, image in snapshot.images.items()) and self._prepared:
-                self._idle = _LEFT_FOR
-            self._prepared = {}
             model_input = self._policy.pipeline.observe(snapshot.images, snapshot.state, task.text)
         except InputError as error:
             raise NotReady([Reason("observation", str(error))]) from None

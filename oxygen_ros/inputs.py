@@ -202,6 +202,7 @@ class CameraInput(Source):
     def clear(self) -> None:
         self.problem = self._refusal = self._untold = self._heard = None
         self._alike = 0  # pictures before the newest one that had its bytes
+        self._gap_ns = 0  # between the last two, in time of receipt
         self._newest: Arrival | None = None
         self._tried: Arrival | None = None
         self._good: Picture | None = None
@@ -223,7 +224,14 @@ class CameraInput(Source):
             return
         same = self.frozen_after and newest is not None and _same_but_for_stamp(serialized, newest.serialized)
         self._alike = self._alike + 1 if same else 0
+        self._gap_ns = now.steady_ns - newest.receipt.steady_ns if newest else 0
         self._newest = Arrival(serialized, stamp_ns, now)
+
+    def settled(self, until: float) -> bool:
+        """Whether the newest picture will be so still at `until`, in steady seconds, if the next one takes as long to come
+        as it did."""
+        newest = self._newest
+        return newest is not None and newest.receipt.steady_ns + self._gap_ns >= until * 1e9
 
     def picture(self, now: Now) -> Picture:
         """The newest good picture. A broken one is refused once, with `problem` set, and the last good one ages on.
@@ -332,12 +340,13 @@ class Inputs:
         stamps = [source.good_stamp_ns for source in self]
         return None if None in stamps else min(stamps)
 
-    def pictures(self, now: Now) -> dict[str, np.ndarray]:
-        """The newest good pictures, of those cameras that have one."""
+    def settled(self, until: float, now: Now) -> dict[str, np.ndarray]:
+        """The good pictures of those cameras whose next one is not expected before `until`, in steady seconds."""
         found = {}
         for name, camera in self.cameras.items():
             with suppress(NotReady):
-                found[name] = camera.picture(now).pixels
+                if camera.settled(until):
+                    found[name] = camera.picture(now).pixels
         return found
 
     def snapshot(self, now: Now) -> Snapshot:

@@ -62,6 +62,24 @@ def test_a_picture_that_was_overtaken_is_counted_and_left():
     assert source.picture(at(1.5)).pixels.tobytes() == b"e"
 
 
+def test_a_picture_is_settled_when_the_next_one_is_expected_later_than_asked():
+    source = camera()
+    assert not source.settled(0.0)
+    send(source, 1.0, b"a")
+    assert not source.settled(1.1)  # one picture tells nothing of the next
+    send(source, 1.1, b"b")
+    assert source.settled(1.19) and not source.settled(1.21)
+    send(source, 1.15, b"b", stamp=1.1)  # sent again
+    assert source.settled(1.19) and not source.settled(1.21)
+    send(source, 1.2, b"c")
+    send(source, 1.25, b"bad")
+    inputs = Inputs(JointInput("/joints", decode, ["j"], 0.5), {"cam": source})
+    assert inputs.settled(1.31, at(1.25)) == {} and source.refused == 0  # not even looked at
+    assert [p.tobytes() for p in inputs.settled(1.29, at(1.25)).values()] == [] and source.refused == 1
+    send(source, 1.3, b"d")
+    assert [p.tobytes() for p in inputs.settled(1.34, at(1.3)).values()] == [b"d"]
+
+
 def test_joints_that_were_overtaken_keep_their_newer_value():
     table = {b"a1": (["a"], [1.0]), b"a2": (["a"], [2.0]), b"b": (["b"], [5.0])}
     source = JointInput("/joints", lambda data: table[data[12:]], ["a", "b"], 0.5)

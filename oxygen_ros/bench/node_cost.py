@@ -10,8 +10,10 @@ import os
 import sys
 import tempfile
 import time
+from bisect import bisect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +30,10 @@ from ..node import qos
 from ..node.lifecycle_client import LifecycleClient, wait_until
 from ..node.spinner import spinning
 from ..places import resolve
+from . import metered_node
 
 NODE = "/oxygen"
-RATE, CAMERAS = 10.0, ("cam_high", "cam_left_wrist", "cam_right_wrist")
+RATE, CAMERA_RATE, CAMERAS = 10.0, 30.0, ("cam_high", "cam_left_wrist", "cam_right_wrist")
 SETTLE = 3.0  # s
 SLOW = 2.0  # s of one slowed inference
 PATIENCE = 60.0  # s
@@ -90,11 +93,13 @@ def table(result: dict) -> str:
         ("pictures heard of each camera; chunks",
          f"{result['pictures_per_camera_hz']:.1f}, {result['chunk_rate_hz']:.1f} Hz"),
         ("cameras alone, node's CPU", f"{result['idle_cpu']:.1%} of a core"),
-        ("frames too, node's CPU beyond the engine", f"{result['cpu_beyond_engine']:.1%} of a core"),
-        ("engine's first chunk, p50", _ms(result["engine_first_chunk_s"])),
-        ("added by the node, p50", _ms(result["added_s"])),
-        ("  pictures to model input, p50", _ms(result["preprocess_s"])),
-        ("  chunk to another process, p50", _ms(result["chunk_way_s"])),
+        ("frames too, node's CPU beyond the engine's", f"{result['cpu_beyond_engine']:.1%} of a core"),
+        ("engine's own first chunk, p50", _ms(result["engine_first_chunk_s"])),
+        ("added by the node from tick to chunk, p50", _ms(result["added_s"])),
+        ("  tick to frame, p50", _ms(result["tick_way_s"])),
+        ("  pictures to model input, p50; p90", f"{_ms(result['preprocess_s'])}; {_ms(result['preprocess_p90_s'])}"),
+        ("  engine's waits for a core or for Python, p50", _ms(result["engine_waits_s"])),
+        ("  actions to a chunk in another process, p50", _ms(result["chunk_way_s"])),
         ("a picture's way from process to process, p50", _ms(result["picture_way_s"])),
         ("newest picture to chunk, p50, the wait for the tick too", _ms(result["picture_to_chunk_s"])),
         *((f"{name}, inference slowed to {SLOW:g} s: p50, worst", f"{_ms(w['p50'])}, {_ms(w['worst'])}")
@@ -104,45 +109,68 @@ def table(result: dict) -> str:
 
 
 def _cost(listener: Listener, folder: Path, seconds: float) -> dict:
-    with _running(listener, "oxygen_ros.node.main", folder) as node:
+    meter = folder / "meter"
+    with _running(listener, ["oxygen_ros.bench.metered_node", str(meter)], folder, seconds) as node:
         idle, _ = _cpu(node.pid, seconds)
         _act(listener)
         time.sleep(SETTLE)
         for heard in (listener.chunks, listener.stats, listener.rates):
             heard.clear()
-        busy, frames = _cpu(node.pid, seconds)
-        chunks, stats = list(listener.chunks), [s for s in listener.stats if s.denoise]
+        busy, span = _cpu(node.pid, seconds)
+        chunks, stats = list(listener.chunks), {s.sequence: s for s in listener.stats}
         pictures = _p50(listener.rates)
         watched = listener.watch_a_camera()
         time.sleep(SETTLE)
         listener.destroy_subscription(watched)
-    # The engine computes in the thread that makes frames, on one core: it takes no more than its time, and no more than
-    # its share of what that thread takes. On a busy machine the latter is less.
-    took = sum(s.prefill + s.denoise + s.decode for s in stats)
-    engine = min(took / seconds, frames * took / sum(s.total for s in stats))
-    preprocess = [s.preprocess for s in stats]
-    sent = [_seconds(c.header.stamp) + _seconds(c.latency) for _, c in chunks]
-    ways = {
-        "preprocess_s": _p50(preprocess),
-        "chunk_way_s": _p50([heard - out for (heard, _), out in zip(chunks, sent)]),
-    }
+    frames = metered_node.frames(meter)
+    ready = [frame.ready for frame in frames]
+    made = [_Made(heard, chunk, stats[chunk.sequence], frames[bisect(ready, heard) - 1])
+            for heard, chunk in chunks if chunk.sequence in stats]
+    engine = sum(f.whole for f in frames if span[0] <= f.ready < span[1]) / (span[1] - span[0])
     return {
         "idle_cpu": idle,
         "cpu": busy,
         "cpu_beyond_engine": busy - engine,
-        "engine_first_chunk_s": _p50([s.prefill + s.denoise for s in stats]),
-        "added_s": sum(ways.values()),
-        **ways,
+        "engine_first_chunk_s": _p50([m.frame.chunk for m in made]),
+        "added_s": _p50([m.tick_way + m.stats.preprocess + m.engine_waits + m.chunk_way for m in made]),
+        "tick_way_s": _p50([m.tick_way for m in made]),
+        "preprocess_s": _p50([m.stats.preprocess for m in made]),
+        "preprocess_p90_s": float(np.quantile([m.stats.preprocess for m in made], 0.9)),
+        "engine_waits_s": _p50([m.engine_waits for m in made]),
+        "chunk_way_s": _p50([m.chunk_way for m in made]),
         "picture_way_s": _p50(listener.ways),
-        "picture_to_chunk_s": _p50([heard - _seconds(c.header.stamp) for heard, c in chunks]),
+        "picture_to_chunk_s": _p50([m.heard - _seconds(m.chunk.header.stamp) for m in made]),
         "chunk_rate_hz": len(chunks) / seconds,
         "pictures_per_camera_hz": pictures,
     }
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A chunk as we heard it, and what was measured on the way to it. Spans in seconds."""
+
+    heard: float
+    chunk: ActionChunk
+    stats: FrameStats
+    frame: metered_node.Frame
+
+    @property
+    def tick_way(self) -> float:
+        """From the timer to the beginning of the frame; slack counts from the timer on, to a period later."""
+        return 1 / RATE - self.stats.slack - self.stats.total
+
+    @property
+    def engine_waits(self) -> float:
+        return self.stats.prefill + self.stats.denoise - self.frame.chunk
+
+    @property
+    def chunk_way(self) -> float:
+        return self.heard - self.frame.ready
+
+
 def _waiting(listener: Listener, folder: Path, seconds: float) -> dict:
     """How long services and a STOP wait while every inference takes SLOW seconds of work."""
-    with _running(listener, "oxygen_ros.bench.slow_node", folder):
+    with _running(listener, ["oxygen_ros.bench.slow_node"], folder, seconds):
         _act(listener)
         before = len(listener.chunks)
         if not wait_until(lambda: len(listener.chunks) > before, PATIENCE):
@@ -181,17 +209,21 @@ def _waiting(listener: Listener, folder: Path, seconds: float) -> dict:
 
 
 @contextmanager
-def _running(listener: Listener, module: str, folder: Path) -> Iterator:
-    """An active node and its cameras. Raises NodeCostError."""
+def _running(listener: Listener, module: list[str], folder: Path, seconds: float) -> Iterator:
+    """An active node and its cameras. Raises NodeCostError.
+
+    Where a picture falls between two ticks decides what can be done ahead: within `seconds` it is everywhere once.
+    """
     parameters = [part for name, value in PARAMETERS.items() for part in ("-p", f"{name}:={value}")]
     python = [sys.executable, "-m"]
     log = folder / "node.log"
-    with child_process([*python, module, "--ros-args", *parameters], log) as node:
+    with child_process([*python, *module, "--ros-args", *parameters], log) as node:
         lifecycle = LifecycleClient(listener, NODE, alive=lambda: node.poll() is None)
         for transition in ("configure", "activate"):
             if not lifecycle.change(transition):
                 raise NodeCostError(f"{transition} failed: {log.read_text()[-500:]}")
-        with child_process([*python, "oxygen_ros.bench.cameras"], folder / "cameras.log"):
+        rate = CAMERA_RATE - 1 / seconds
+        with child_process([*python, "oxygen_ros.bench.cameras", "--rate", str(rate)], folder / "cameras.log"):
             time.sleep(SETTLE)
             yield node
 
@@ -200,19 +232,16 @@ def _act(listener: Listener) -> None:
     listener.instruction.publish(Instruction(text="transfer the cube"))
 
 
-def _cpu(pid: int, seconds: float) -> tuple[float, float]:
-    """Cores that a process, and that its busiest thread, keep busy over the next `seconds`."""
-    tasks = Path(f"/proc/{pid}/task")
-    began, before = time.monotonic(), {task.name: _ticks(task) for task in tasks.iterdir()}
-    whole = _ticks(tasks.parent)
+def _cpu(pid: int, seconds: float) -> tuple[float, tuple[float, float]]:
+    """Cores that a process keeps busy over the next `seconds`, and that span, in `time.time`."""
+    began, before = time.time(), _ticks(pid)
     time.sleep(seconds)
-    spans = [_ticks(tasks / name) - ticks for name, ticks in before.items() if (tasks / name).exists()]
-    per_second = os.sysconf("SC_CLK_TCK") * (time.monotonic() - began)
-    return (_ticks(tasks.parent) - whole) / per_second, max(spans) / per_second
+    ended, after = time.time(), _ticks(pid)
+    return (after - before) / os.sysconf("SC_CLK_TCK") / (ended - began), (began, ended)
 
 
-def _ticks(process: Path) -> int:
-    fields = (process / "stat").read_text().rpartition(")")[2].split()
+def _ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])  # user and system time
 
 

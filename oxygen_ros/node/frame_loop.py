@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -9,25 +10,24 @@ from concurrent.futures import Future
 
 from ..frames import Tick
 
-_SPARE = 0.003  # s before the next tick at which `ahead` is to be done
-
 
 class FrameLoop:
     """Between `start` and `stop`, calls `work` once per tick.
 
     A tick that comes while a frame still runs is missed and counted in `misses`, not queued.
     broken: is given what `work` raised, which ends all ticks: `work` answers for what it can foresee.
-    ahead: is called shortly before the next tick, so early that it is done in time, where there is time.
+    ahead: is called between frames after `offer`, with the time of the next tick.
     """
 
     def __init__(self, work: Callable[[Tick], None], broken: Callable[[Exception], None],
-                 ahead: Callable[[], None] = lambda: None) -> None:
+                 ahead: Callable[[float], None] = lambda next_tick: None) -> None:
         self.misses = 0
         self._work, self._broken, self._ahead = work, broken, ahead
-        self._ahead_due: float | None = None  # time.monotonic
-        self._ahead_takes = 0.0  # s, the last time
         self._wanted = threading.Condition()
         self._tick: Tick | None = None
+        self._last: Tick | None = None
+        self._ended = 0.0  # time.monotonic, the last frame
+        self._offered = False
         self._errand: tuple[Callable[[], None], Future[None]] | None = None
         self._started = self._busy = self._closed = False
         self._thread = threading.Thread(target=self._run, name="frames", daemon=True)
@@ -55,10 +55,26 @@ class FrameLoop:
                 self._tick = tick
                 self._wanted.notify_all()
 
+    @property
+    def next_tick(self) -> float:
+        """When it is due, in seconds of time.monotonic; infinite where ticks do not come as they should."""
+        tick, now = self._last, time.monotonic()
+        if tick is None or (not self._busy and now > self._ended + tick.period):
+            return math.inf
+        return tick.deadline + max(0, math.ceil((now - tick.deadline) / tick.period)) * tick.period
+
+    def offer(self) -> None:
+        """There is something that can be done ahead of the next tick."""
+        with self._wanted:
+            if self._started:
+                self._offered = True
+                self._wanted.notify_all()
+
     def stop(self) -> None:
         """Drop a tick that has not begun, and return when no frame runs."""
         with self._wanted:
-            self._started, self._tick, self._ahead_due = False, None, None
+            self._started = self._offered = False
+            self._tick = self._last = None
             self._wanted.wait_for(lambda: not self._busy)
 
     def close(self) -> None:
@@ -71,32 +87,23 @@ class FrameLoop:
     def _run(self) -> None:
         while True:
             with self._wanted:
-                wanted = self._wanted.wait_for(
-                    lambda: self._closed or self._errand or self._tick is not None, self._until_ahead())
+                self._wanted.wait_for(lambda: self._closed or self._errand or self._tick or self._offered)
                 if self._closed:
                     return
                 if errand := self._errand:
                     self._errand = None
                     _run_errand(*errand)
                     continue
-                if wanted:
-                    tick, self._tick, self._busy = self._tick, None, True
-                elif self._ahead_due is None:  # stopped meanwhile
-                    continue
-            if wanted:
-                self._do(lambda: self._work(tick))
-                with self._wanted:
-                    self._busy = False
-                    self._ahead_due = tick.deadline - self._ahead_takes - _SPARE if self._started else None
-                    self._wanted.notify_all()
-            else:
-                self._ahead_due, began = None, time.monotonic()
-                self._do(self._ahead)
-                self._ahead_takes = time.monotonic() - began
-
-    def _until_ahead(self) -> float | None:
-        """Seconds to wait at most; None for as long as it takes."""
-        return None if self._ahead_due is None else max(0.0, self._ahead_due - time.monotonic())
+                tick, self._tick, self._offered = self._tick, None, False
+                if tick is not None:
+                    self._last, self._busy = tick, True
+            if tick is None:
+                self._do(lambda: self._ahead(self.next_tick))
+                continue
+            self._do(lambda: self._work(tick))
+            with self._wanted:
+                self._busy, self._ended = False, time.monotonic()
+                self._wanted.notify_all()
 
     def _do(self, work: Callable[[], None]) -> None:
         try:

@@ -21,8 +21,8 @@ class RawImage:
 def raw_image(serialized: bytes) -> RawImage | None:
     """None of bytes that are no plain CDR of an Image; rclpy knows what is wrong with them.
 
-    Plain CDR: four bytes of encapsulation, whose second is 1 for little endian, then the fields one after the other, each
-    aligned to its size. A string is its length with the final zero, and its characters.
+    Plain CDR: four bytes of encapsulation, whose second is 1 for little endian, then the fields one after the other,
+    each aligned to its size. A string is its length with the final zero, and its characters.
     """
     if serialized[:2] not in (b"\x00\x00", b"\x00\x01"):
         return None

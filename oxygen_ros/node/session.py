@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNodeMixin
@@ -14,7 +15,7 @@ from sensor_msgs.msg import JointState
 from .. import msg
 from ..engine import outputs
 from ..frames import Frames, Tick
-from ..inputs import SIMULATED, CameraInput, Clock, JointInput, Now
+from ..inputs import SIMULATED, CameraInput, Clock, Now, Source
 from ..instructions import Instruction, Instructions
 from ..policy import Policy, load_policy
 from ..robot_inputs import Feed, robot_inputs
@@ -49,7 +50,7 @@ class Session:
         self.activated = 0.0  # time.monotonic
         self._timer = None
         self._endpoints = Endpoints(node, self._throttle)
-        self.loop = FrameLoop(lambda tick: self.frames.make(tick), broken, lambda: self.frames.prepare())
+        self.loop = FrameLoop(lambda tick: self.frames.make(tick), broken, lambda due: self.frames.prepare(due))
         try:
             # In the thread that will make the real ones, and before anybody can ask something.
             self.loop.run(lambda: self.policy.rehearse(settings.cameras))
@@ -144,14 +145,22 @@ class Session:
     def _subscribe(self) -> None:
         subscribe = self._endpoints.subscription
 
-        def listen(kind: type, source: CameraInput | JointInput) -> Subscription:
-            made = self._endpoints.sensor(kind, source.topic, lambda data: source.receive(data, self._now()))
+        def listen(kind: type, source: Source, hear: Callable[[bytes], None]) -> Subscription:
+            made = self._endpoints.sensor(kind, source.topic, hear)
             source.topic = made.topic_name
             return made
 
-        kinds = {name: messages.CAMERA_TYPES[self.settings.camera[name].transport] for name in self.inputs.cameras}
-        cameras = [listen(kinds[name], camera) for name, camera in self.inputs.cameras.items()]
-        self._joints = listen(JointState, self.inputs.joints)
+        def look(camera: CameraInput, serialized: bytes) -> None:
+            camera.receive(serialized, self._now())
+            if camera.settled(self.loop.next_tick):
+                self.loop.offer()
+
+        cameras = [
+            listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, partial(look, camera))
+            for name, camera in self.inputs.cameras.items()
+        ]
+        joints = self.inputs.joints
+        self._joints = listen(JointState, joints, lambda serialized: joints.receive(serialized, self._now()))
         volatile = subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION, entity="volatile")
         # That it matches no volatile publisher is what the other one is for, and no news to anybody.
         subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION_LATCHED, entity="latched")
