@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from rclpy.clock import Clock as RosClock
+from rclpy.clock import ClockType
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNodeMixin
 from rclpy.subscription import Subscription
@@ -79,7 +81,7 @@ class Session:
             self.settings, self.policy.robot.joints, Feed("joint_states", messages.joint_state),
             {name: self._camera(name) for name in self.settings.cameras},
         )
-        self._name_clock()
+        self._go_by(self._simulated())
         self.frames = Frames(
             self.policy, lambda: self.settings, self.inputs, self.instructions, publishers,
             say=self._say, now=self._now, misses=lambda: self.loop.misses, warn=self._warn, error=self._error,
@@ -126,9 +128,10 @@ class Session:
         for name, camera in self.inputs.cameras.items():
             camera.max_age, camera.frozen_after = settings.camera[name].max_age, settings.camera[name].frozen_after
         self.inputs.joints.max_age, self.inputs.skew = settings.joint_state_max_age, settings.camera_skew
-        self._name_clock()
+        clock_changed = self._simulated() != self._by_simulation
+        self._go_by(self._simulated())
         self.policy.use(settings)
-        if settings.control_rate != before.control_rate and self._timer is not None:
+        if (clock_changed or settings.control_rate != before.control_rate) and self._timer is not None:
             self._tick_at(settings.control_rate)
 
     def graph_problems(self) -> list[str]:
@@ -174,7 +177,9 @@ class Session:
         with self._timing:
             if self._timer is not None:
                 self._node.destroy_timer(self._timer)
-            self._timer = self._node.create_timer(1.0 / rate, self._on_timer) if rate else None
+            # Whoever sets the system's time back would else have to wait until it is that late again.
+            clock = self._node.get_clock() if self._by_simulation else RosClock(clock_type=ClockType.STEADY_TIME)
+            self._timer = self._node.create_timer(1.0 / rate, self._on_timer, clock=clock) if rate else None
 
     def _on_timer(self) -> None:
         period = 1.0 / self.settings.control_rate
@@ -182,10 +187,14 @@ class Session:
 
     # Helpers
 
-    def _name_clock(self) -> None:
-        clock = SIMULATED if self._node.get_parameter("use_sim_time").value else Clock()
+    def _simulated(self) -> bool:
+        return self._node.get_parameter("use_sim_time").value
+
+    def _go_by(self, simulation: bool) -> None:
+        """Simulated time, or the system's."""
+        self._by_simulation = simulation
         for source in self.inputs:
-            source.clock = clock
+            source.clock = SIMULATED if simulation else Clock()
 
     def _say(self, token: outputs.Token) -> None:
         self.speech.hear(token)

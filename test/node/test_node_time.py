@@ -1,7 +1,11 @@
-"""Simulated time (F41) that is not told, jumps, begins again and stands still: what is said, and that frames go on."""
+"""Time (F41): simulated, that is not told, jumps, begins again and stands still; the system's, that is set anew.
+
+What is said, and that frames go on.
+"""
 
 import itertools
 import signal
+import subprocess
 import threading
 import time
 
@@ -13,6 +17,24 @@ from rosgraph_msgs.msg import Clock
 
 from oxygen_ros.msg import Instruction
 
+# What `date -s` does to a process, without doing it to all others.
+SET_ANEW = r"""
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <sys/syscall.h>
+#include <unistd.h>
+extern "C" int clock_gettime(clockid_t clock, struct timespec *now) {
+    long result = syscall(SYS_clock_gettime, clock, now), seconds = 0;
+    if (clock == CLOCK_REALTIME) {
+        if (FILE *file = std::fopen(std::getenv("SECONDS_AHEAD"), "r")) {
+            if (std::fscanf(file, "%ld", &seconds) == 1) now->tv_sec += seconds;
+            std::fclose(file);
+        }
+    }
+    return static_cast<int>(result);
+}
+"""
 S = 10**9
 WARN = DiagnosticStatus.WARN
 
@@ -133,3 +155,36 @@ def test_sensors_of_the_wall_s_time_are_told_what_to_set(robot):
     robot.by_the_wall = False
     robot.heard.chunks.clear()
     fine(robot)
+
+
+class SetAnew(Robot):
+    """Sensors on the machine whose time is set anew."""
+
+    ahead = 0  # s
+
+    def now(self) -> int:
+        return super().now() + self.ahead * S
+
+
+def test_frames_go_on_when_the_system_s_time_is_set_back_or_ahead(tmp_path, monkeypatch):
+    source, library, ahead = tmp_path / "shift.cpp", tmp_path / "shift.so", tmp_path / "ahead"
+    source.write_text(SET_ANEW)
+    ahead.write_text("0")
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", library, source], check=True)
+    domain = next_domain()
+    robot = SetAnew(domain)
+    with monkeypatch.context() as environment:
+        environment.setenv("LD_PRELOAD", str(library))
+        environment.setenv("SECONDS_AHEAD", str(ahead))
+        node = node_process(domain, tmp_path / "log")
+    try:
+        robot.bring_up()
+        with robot.running():
+            for robot.ahead in (3600, 0, -3600):
+                ahead.write_text(str(robot.ahead))
+                robot.heard.chunks.clear()
+                robot.wait_for(lambda: len(robot.heard.chunks) >= 5 and abs(
+                    nanoseconds(robot.heard.chunks[-1].header.stamp) - robot.now()) < 2 * S, "chunks of the present")
+    finally:
+        robot.close()
+        node.close()
