@@ -21,6 +21,7 @@ from ..engine.outputs import FinishReason, Task, Token
 from ..msg import ActionChunk, Instruction, LanguageToken
 from .raw_image import raw_image
 
+_SHORTEST = 12  # bytes, of any message that is heard here; the four of an encapsulation alone can crash Fast CDR
 CAMERA_TYPES = {"raw": Image, "compressed": CompressedImage}
 
 REPRESENTATIONS = {
@@ -168,6 +169,8 @@ def language_token(token: Token, text: str, frame_id: str) -> LanguageToken:
 
 def _deserialized(serialized: bytes, kind: type):
     try:
+        if len(serialized) < _SHORTEST:
+            raise ValueError("too few")
         return deserialize_message(serialized, kind)
     except Exception as error:  # a bare RuntimeError for bytes of another shape, on older rclpy UnicodeDecodeError
         reason = str(error).partition(", at ")[0]

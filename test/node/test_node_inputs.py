@@ -201,6 +201,17 @@ def test_pixels_of_an_encoding(active, robot, encoding, big):
     assert not robot.heard.said(WRIST)
 
 
+def test_four_bytes_that_crash_the_middleware_s_own_reader_are_refused(robot):
+    """An encapsulation that promises padding, and nothing behind it: Fast CDR reads on from there."""
+    robot.instead = dict.fromkeys(("cam_high", "cam_right_wrist", JOINTS), lambda stamp: b"\0\1\0\x25")
+    for topic in (HIGH, WRIST, "/joint_states"):
+        robot.wait_for(lambda: robot.heard.said(f"{topic}: message: found 4 bytes that do not deserialise"), "a line")
+    robot.instruction.publish(b"\0\1\0\x25")
+    robot.wait_for(lambda: robot.heard.said("instruction refused: message: found 4 bytes"), "a line")
+    robot.instead, good_from = {}, robot.now()
+    robot.wait_for(lambda: robot.heard.chunks and nanoseconds(robot.heard.chunks[-1].header.stamp) > good_from, "chunks")
+
+
 def not_text(serialized: bytes, place: bytes):
     """The message with bytes that are no UTF-8 in place of a text of as many."""
     assert place in serialized
