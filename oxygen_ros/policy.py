@@ -114,6 +114,7 @@ def _engine(settings: Settings, checkpoint: Checkpoint, device: torch.device, re
         text_attention=settings.text_attention,
         seed=None if settings.seed < 0 else settings.seed,
         fixed_noise=settings.fixed_noise,
+        fixed_shapes=None if settings.cuda_graphs else False,
     ))
     engine.warm_up()
     return engine

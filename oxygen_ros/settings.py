@@ -218,6 +218,9 @@ class Settings:
     )
     device: str = parameter("cpu", "Where the network runs, as torch names it: cpu, cuda, cuda:0.")
     dtype: str = parameter("float32", "What the network computes in.", choices=("float32", "bfloat16"))
+    cuda_graphs: bool = parameter(
+        True, "On a GPU, record what a frame computes when configured, and replay it; false launches each operation."
+    )
     threads: int = parameter(0, "CPU threads of the network; 0 is torch's own choice.", low=0, high=1024)
     denoise_steps: int = parameter(10, "Euler steps from noise to actions.", low=1, high=1000)
     kv_slots: int = parameter(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from ..engine.fixed_passes import make_passes
 from ..engine.kv_pool import KVPool, Slot
 from ..engine.observation import Observation
 from ..engine.passes import Passes
@@ -33,14 +34,16 @@ class Laboratory:
         self.model, self.observation, self.steps, self.rows = model, observation, steps, max(1, rows)
         config = model.config
         self.device = model.device
-        self.passes, self.padded = (
-            Passes(model, denoise_steps=steps, accumulated_time=False, text_attention="bidirectional", cameras=CAMERAS,
-                   padded=padded, seed=0, fixed_noise=True)
-            for padded in (False, True)
-        )
         self.pool = KVPool(
             config, slots=max(MANY, self.rows) + 2, requests=max(MANY, self.rows), cameras=CAMERAS, max_tail=8,
             device=model.device, dtype=model.dtype,
+        )
+        self.passes, self.padded = (
+            make_passes(
+                model, self.pool, fixed_shapes=None, denoise_steps=steps, accumulated_time=False,
+                text_attention="bidirectional", cameras=CAMERAS, padded=padded, seed=0, fixed_noise=True,
+            )
+            for padded in (False, True)
         )
         self.slot = self.pool.take_slot()
         fill(self.passes, observation, self.slot)

@@ -152,6 +152,7 @@ def _run_modes(args: argparse.Namespace, model: Pi05, names: Sequence[str], toke
             steps_per_frame=per_frame,
             seed=args.seed,
             padded=args.padded,
+            fixed_shapes=False if args.eager else None,
         )), joules, warmup if name == "oxygen" else min(warmup, SETTLED))
     try:
         for done in run(
@@ -225,6 +226,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--arrival", choices=ARRIVALS, default="uniform", help="how requests come")
     parser.add_argument("--padded", action="store_true", help="compute missing cameras and prompt padding, masked")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--eager", action="store_true", help="on a GPU: no CUDA graphs")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--threads", type=_count(1), metavar="N", help="CPU threads; None: torch's own choice")
     parser.add_argument("--seed", type=int, default=0)

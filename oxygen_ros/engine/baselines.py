@@ -40,6 +40,10 @@ class SharedKV(Engine):
 class IsolatedSequential(SharedKV):
     """Each task encodes and prefills the observation for itself: the chunk first, then one answer after the other."""
 
+    def __init__(self, model: Pi05, settings: EngineSettings = EngineSettings()) -> None:
+        super().__init__(model, settings)
+        self._acting = self._passes
+
     def frame(self, observation: Observation, deadline: float | None = None) -> Iterator[Output]:
         started = time.monotonic()
         yield from self._scheduler.end_cancelled()
@@ -61,10 +65,10 @@ class IsolatedSequential(SharedKV):
         slot = self._pool.take_slot()
         stage = "prefill"
         try:
-            self._passes.prefill(observation, self._passes.see(observation), slot, wants_hidden=False)
+            self._acting.prefill(observation, self._acting.see(observation), slot, wants_hidden=False)
             prefilled = time.monotonic()
             stage = "denoise"
-            actions = self._passes.denoise(observation, slot)
+            actions = self._acting.denoise(observation, slot)
             ready = time.monotonic()
         except Exception as error:
             raise FrameError(stage, error) from error
@@ -109,6 +113,7 @@ class IsolatedParallel(IsolatedSequential):
 
     def __init__(self, model: Pi05, settings: EngineSettings = EngineSettings()) -> None:
         super().__init__(model, settings)
+        self._acting = self._make_passes()  # those of fixed shapes belong to one thread at a time
         threads = torch.get_num_threads()
         self._workers = ThreadPoolExecutor(2, "isolated", torch.set_num_threads, (max(1, threads // 2),))
 

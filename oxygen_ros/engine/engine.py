@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ..pi05.model import Pi05
+from .fixed_passes import make_passes
 from .kv_pool import KVPool
 from .observation import Observation
 from .outputs import Actions, FinishReason, FrameStats, Output, Token
@@ -30,14 +31,15 @@ class FrameError(RuntimeError):
 class EngineSettings:
     """How an engine runs its network.
 
-    cameras: the most that an observation brings. slots: frames whose keys and values are kept at once, at least 2:
-    one is the actions' own. max_requests: language requests decoded together; max_waiting: those that may queue
-    for it; max_language_tokens: prompt and answer of one request together. steps_per_frame: at most so many
-    batched decode steps a frame, None leaves it to the deadline. patience: after so many frames in a row that left no
-    time for language, it gets a step all the same. ageing: urgency that a request gains in a second (`LanguageRequest`).
-    text_attention: bidirectional as pi0.5 was trained for actions, or causal as OxyGen computes it. seed: of the noise that denoising starts from;
-    fixed_noise draws it once, so that equal observations give equal chunks. padded: compute missing cameras and
-    prompt padding and mask them, for comparison with libraries that do.
+    cameras: the most that an observation brings. slots: frames whose keys and values are kept at once, at least 2: one
+    is the actions' own. max_requests: language requests decoded together; max_waiting: those that may queue for it;
+    max_language_tokens: prompt and answer of one request together. steps_per_frame: at most so many batched decode
+    steps a frame, None leaves it to the deadline. patience: after so many frames in a row that left no time for
+    language, it gets a step all the same. ageing: urgency that a request gains in a second (`LanguageRequest`).
+    text_attention: bidirectional as pi0.5 was trained for actions, or causal as OxyGen computes it. seed: of the noise
+    that denoising starts from; fixed_noise draws it once, so that equal observations give equal chunks. padded: compute
+    missing cameras and prompt padding and mask them, for comparison with libraries that do. fixed_shapes: run passes
+    that can be recorded as CUDA graphs (`FixedPasses`); None: where the network is on a GPU.
     """
 
     denoise_steps: int = 10
@@ -54,6 +56,7 @@ class EngineSettings:
     seed: int | None = None
     fixed_noise: bool = False
     padded: bool = False
+    fixed_shapes: bool | None = None
 
 
 class Engine:
@@ -81,8 +84,14 @@ class Engine:
         self._scheduler = Scheduler(self._pool, settings.max_waiting, settings.ageing)
         self._cost, self._prefill_cost = StepCost(), StepCost()
         self._starved = 0  # frames in a row in which language waited and got nothing
-        self._passes = Passes(
-            model,
+        self._passes = self._make_passes()
+
+    def _make_passes(self) -> Passes:
+        settings = self.settings
+        return make_passes(
+            self.model,
+            self._pool,
+            fixed_shapes=settings.fixed_shapes,
             denoise_steps=settings.denoise_steps,
             accumulated_time=settings.accumulated_time,
             text_attention=settings.text_attention,
@@ -169,6 +178,7 @@ class Engine:
 
         Also learns what a decode step costs, alone and with every seat taken.
         """
+        self._passes.warm_up()
         size = self.model.config.vision.image_size
         observation = Observation(
             images=torch.zeros(self.settings.cameras, size, size, 3, dtype=torch.uint8),

@@ -21,9 +21,17 @@ class Slot(Strip):
         self.readers = 0
 
 
+class Seat(Tail):
+    """A tail that knows its place in the pool."""
+
+    def __init__(self, storage: Tensor, index: int) -> None:
+        super().__init__(storage)
+        self.index = index
+
+
 class KVPool:
     """`slots` strips of one frame each, with room for `cameras` pictures and a prompt, and `requests` tails of one
-    language request each.
+    language request each. `strips` and `tails` hold them, the index of a slot or tail first.
 
     Memory: slots * layers * 2 * kv_heads * (horizon + max_prefix) * head_dim elements, and the like for tails.
     """
@@ -40,13 +48,13 @@ class KVPool:
 
         self.max_text, self.max_tail = config.max_token_len, max_tail
         self.max_prefix = cameras * config.vision.tokens_per_image + config.max_token_len
-        strips = memory(slots, config.action_horizon + self.max_prefix)
-        tails = memory(requests, max_tail)
+        self.strips = memory(slots, config.action_horizon + self.max_prefix)
+        self.tails = memory(requests, max_tail)
         self.slots_total = slots
-        self._slots = [Slot(strips[i], config.action_horizon, i) for i in range(slots)]
-        self._tails = [Tail(tails[i]) for i in range(requests)]
+        self._slots = [Slot(self.strips[i], config.action_horizon, i) for i in range(slots)]
+        self.seats = [Seat(self.tails[i], i) for i in range(requests)]
         self._free_slots = list(reversed(self._slots))
-        self._free_tails = list(reversed(self._tails))
+        self._free_tails = list(reversed(self.seats))
 
     @property
     def slots_used(self) -> int:
@@ -77,10 +85,10 @@ class KVPool:
         if slot.readers == 0:
             self._free_slots.append(slot)
 
-    def take_tail(self) -> Tail:
+    def take_tail(self) -> Seat:
         tail = self._free_tails.pop()
         tail.length = 0
         return tail
 
-    def return_tail(self, tail: Tail) -> None:
+    def return_tail(self, tail: Seat) -> None:
         self._free_tails.append(tail)

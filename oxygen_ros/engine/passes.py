@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..pi05.cache import Strip
 from ..pi05.model import Pi05
+from ..pi05.rtc import Guidance
+from .kv_pool import Slot
 from .observation import Observation
 from .outputs import Token
 from .request import RunningRequest
@@ -55,7 +56,7 @@ class Passes:
     @torch.inference_mode()
     def see(self, observation: Observation) -> Sight:
         """Encode the pictures, all at once."""
-        images = _to_pixels(observation.images.to(self.model.device, non_blocking=True))
+        images = to_pixels(observation.images.to(self.model.device, non_blocking=True))
         if not self._padded:
             return Sight(self.model.embed_images(images), None)
         present, missing = len(images), self._cameras - len(images)
@@ -66,7 +67,7 @@ class Passes:
         return Sight(pictures, torch.arange(len(pictures), device=pictures.device) < real)
 
     @torch.inference_mode()
-    def prefill(self, observation: Observation, sight: Sight, slot: Strip, wants_hidden: bool) -> Tensor | None:
+    def prefill(self, observation: Observation, sight: Sight, slot: Slot, wants_hidden: bool) -> Tensor | None:
         """Fill the slot with what the frame's tasks share, and with what the actions see beyond that.
 
         Returns the hidden state [1, width] after the last shared token if it is wanted. Waits for a GPU.
@@ -74,7 +75,7 @@ class Passes:
         return self._prefill(sight, observation.tokens, slot, self._causal, observation.shared_tokens, wants_hidden)
 
     @torch.inference_mode()
-    def prefill_own(self, prompt: Sequence[int], sight: Sight, slot: Strip) -> Tensor:
+    def prefill_own(self, prompt: Sequence[int], sight: Sight, slot: Slot) -> Tensor:
         """Fill the slot with the frame's pictures and a prompt that sees itself both ways, as PaliGemma was trained.
 
         Returns the hidden state [1, width] after its last token.
@@ -83,7 +84,10 @@ class Passes:
         assert hidden is not None
         return hidden
 
-    def _prefill(self, sight: Sight, tokens: Tensor, slot: Strip, causal: bool, shared_tokens: int | None,
+    def warm_up(self) -> None:
+        """Nothing needs to be made before the first frame."""
+
+    def _prefill(self, sight: Sight, tokens: Tensor, slot: Slot, causal: bool, shared_tokens: int | None,
                  wants_hidden: bool) -> Tensor | None:
         device = self.model.device
         pictures, valid = len(sight.pictures), None
@@ -108,10 +112,10 @@ class Passes:
         return hidden
 
     @torch.inference_mode()
-    def denoise(self, observation: Observation, slot: Strip) -> Tensor:
+    def denoise(self, observation: Observation, slot: Slot) -> Tensor:
         """Actions [H, A] on the CPU. Raises FloatingPointError if they are not finite."""
         noise = self._noise(observation).to(self.model.device)
-        actions = self.model.denoise(noise, slot, self._plan, observation.guidance).cpu()
+        actions = self._denoise(noise, slot, observation.guidance).cpu()
         if not torch.isfinite(actions).all():
             raise FloatingPointError("the actions hold NaN or infinity")
         return actions
@@ -119,17 +123,25 @@ class Passes:
     @torch.inference_mode()
     def step(self, running: Sequence[RunningRequest]) -> list[Token]:
         """One token for each running request, in their order, from one pass over the weights."""
+        order, logits = self._advance(running)
+        said = {
+            id(request): request.say(best if request.request.temperature == 0 else request.sample(row))
+            for request, row, best in zip(order, logits, logits.argmax(-1).tolist())
+        }
+        return [said[id(request)] for request in running]
+
+    def _advance(self, running: Sequence[RunningRequest]) -> tuple[Sequence[RunningRequest], Tensor]:
+        """The requests in an order, and the logits [requests, vocab_size] that follow each."""
         ready = [request for request in running if not request.pending]
         asking = [request for request in running if request.pending]
         pending = torch.tensor([token for r in asking for token in r.pending], dtype=torch.int64)
         logits = self.model.advance(
             pending.to(self.model.device), [r.continuation() for r in asking], [r.prefix_hidden for r in ready]
         )
-        said = {
-            id(request): request.say(best if request.request.temperature == 0 else request.sample(row))
-            for request, row, best in zip(ready + asking, logits, logits.argmax(-1).tolist())
-        }
-        return [said[id(request)] for request in running]
+        return ready + asking, logits
+
+    def _denoise(self, noise: Tensor, slot: Slot, guidance: Guidance | None) -> Tensor:
+        return self.model.denoise(noise, slot, self._plan, guidance)
 
     def _noise(self, observation: Observation) -> Tensor:
         if observation.noise is not None:
@@ -139,7 +151,7 @@ class Passes:
         return torch.randn(self._noise_shape, generator=self._generator)
 
 
-def _to_pixels(images: Tensor) -> Tensor:
+def to_pixels(images: Tensor) -> Tensor:
     """uint8 [C, S, S, 3] -> float32 [C, 3, S, S] in [-1, 1]; float images are that already."""
     if images.dtype == torch.uint8:
         return images.permute(0, 3, 1, 2).float().div_(255.0).mul_(2.0).sub_(1.0)

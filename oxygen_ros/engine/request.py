@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from ..pi05.backbone import Continuation
-from ..pi05.cache import Tail
-from .kv_pool import Slot
+from .kv_pool import Seat, Slot
 from .outputs import FinishReason, Task, Token
 
 
@@ -74,7 +73,7 @@ class LanguageRequest:
 class RunningRequest:
     """A request that has joined a frame: it reads that frame's slot and writes its own tail until it ends."""
 
-    def __init__(self, request: LanguageRequest, slot: Slot, tail: Tail, stamp_ns: int, prefix_hidden: Tensor | None
+    def __init__(self, request: LanguageRequest, slot: Slot, tail: Seat, stamp_ns: int, prefix_hidden: Tensor | None
                  ) -> None:
         self.request, self.slot, self.tail, self.stamp_ns = request, slot, tail, stamp_ns
         # Only a request without a prompt of its own starts from the prefix's last hidden state, [1, width].

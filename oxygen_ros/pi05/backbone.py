@@ -133,22 +133,45 @@ class Backbone(nn.Module):
         "last" is the last valid one of those shared. The last layer's query, attention and MLP run for those rows only.
         """
         length = len(x)
-        if shared is not None and shared < length and (causal_from is None or shared < causal_from):
-            raise ValueError(f"the first {shared} of {length} positions cannot be shared: they see those after them")
+        check_shared(length, shared, causal_from)
         strip.begin(length, valid, shared)
         rotary = self.rotary.span(0, length, x.device)
-        mask = None if causal_from is None else _causal_text(length, causal_from, x.device)
+        mask = None if causal_from is None else causal_text(length, causal_from, x.device)
         if valid is not None:
             mask = valid.expand(length, length) if mask is None else mask & valid
             position = (valid.cumsum(0) - 1).clamp(min=0)
             rotary = (rotary[0][position], rotary[1][position])
 
-        def memory(layer: int) -> Memory:
-            def keep_and_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-                strip.write_prefix(layer, key, value)
-                return attend(query, *strip.prefix(layer), mask)
+        def keep(layer: int, key: Tensor, value: Tensor) -> KeyValue:
+            strip.write_prefix(layer, key, value)
+            return strip.prefix(layer)
 
-            return keep_and_attend
+        rows: slice | None = slice(0, length)
+        if hidden == "none":
+            rows = None
+        elif hidden == "last":
+            end = strip.shared_length
+            if valid is not None:
+                end = int(valid[:end].nonzero()[-1]) + 1
+            rows = slice(end - 1, end)
+        return self.fill(x, keep, rotary, mask, rows)
+
+    def fill(
+        self,
+        x: Tensor,
+        keep: Callable[[int, Tensor, Tensor], KeyValue],
+        rotary: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        rows: slice | Tensor | None,
+    ) -> Tensor | None:
+        """Run the layers over a prefix x [P, width] of which mask [P, P] says who sees whom; None: everyone.
+
+        keep is given a layer's number, keys and values, and returns those to attend to. Returns the hidden states of
+        `rows` after the final norm; for none of them the last layer computes keys and values only.
+        """
+
+        def memory(layer: int) -> Memory:
+            return lambda query, key, value: attend(query, *keep(layer, key, value), mask)
 
         last = len(self.layers) - 1
         for index in range(last):
@@ -156,15 +179,11 @@ class Backbone(nn.Module):
 
         layer = self.layers[last]
         normed = layer.norm1(x)
-        strip.write_prefix(last, *layer.attention.project_kv(normed, rotary))
-        if hidden == "none":
+        kept = keep(last, *layer.attention.project_kv(normed, rotary))
+        if rows is None:
             return None
-        end = strip.shared_length
-        if valid is not None:
-            end = int(valid[:end].nonzero()[-1]) + 1
-        rows = slice(end - 1, end) if hidden == "last" else slice(0, length)
         query = layer.attention.project_query(normed[rows], (rotary[0][rows], rotary[1][rows]))
-        attended = attend(query, *strip.prefix(last), None if mask is None else mask[rows])
+        attended = attend(query, *kept, None if mask is None else mask[rows])
         return self.norm(layer.finish(x[rows], attended))
 
     def advance(self, x: Tensor, continuations: Sequence[Continuation]) -> Tensor:
@@ -176,10 +195,7 @@ class Backbone(nn.Module):
         """
         counts = [c.count for c in continuations]
         for c in continuations:
-            if c.tail.length + c.count > c.tail.capacity:
-                raise ValueError(
-                    f"{c.count} more tokens do not fit a language tail of {c.tail.capacity} that holds {c.tail.length}"
-                )
+            c.tail.expect(c.count)
         spans = [self.rotary.span(c.position, c.count, x.device) for c in continuations]
         rotary = (torch.cat([cos for cos, _ in spans]), torch.cat([sin for _, sin in spans]))
 
@@ -203,7 +219,13 @@ class Backbone(nn.Module):
         return self.norm(x[ends])
 
 
-def _causal_text(length: int, causal_from: int, device: torch.device) -> Tensor:
+def check_shared(length: int, shared: int | None, causal_from: int | None) -> None:
+    """Raises ValueError if the first `shared` positions of a prefix are not as they would be without the rest."""
+    if shared is not None and shared < length and (causal_from is None or shared < causal_from):
+        raise ValueError(f"the first {shared} of {length} positions cannot be shared: they see those after them")
+
+
+def causal_text(length: int, causal_from: int, device: torch.device) -> Tensor:
     """[P, P], True where visible: each text position starts a block of its own, the images are one block."""
     block = torch.arange(length, device=device).clamp(min=causal_from - 1)
     return block[None, :] <= block[:, None]

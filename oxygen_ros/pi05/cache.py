@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from .layers import RotaryTable
+
 KeyValue = tuple[Tensor, Tensor]
 
 
@@ -65,6 +67,10 @@ class Strip:
         """What the action expert sees: [kv_heads, H + P, head_dim] each."""
         return self._joint[layer]
 
+    def rotary(self, table: RotaryTable) -> tuple[Tensor, Tensor]:
+        """Where the action suffix stands: after all that is visible."""
+        return table.span(self.next_position, self.horizon, self._memory[0][0].device)
+
     def shared_valid(self) -> Tensor | None:
         """Which positions of `shared` are visible, [shared_length]; None where all are."""
         return None if self.valid is None else self.valid[: self.shared_length]
@@ -98,6 +104,13 @@ class Tail:
         self.capacity = storage.shape[3]
         self.length = 0
         self._memory = _layers(storage)
+
+    def expect(self, count: int) -> None:
+        """Raises ValueError if `count` more positions do not fit."""
+        if self.length + count > self.capacity:
+            raise ValueError(
+                f"{count} more tokens do not fit a language tail of {self.capacity} that holds {self.length}"
+            )
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> KeyValue:
         """Write key and value [kv_heads, n, head_dim] after `length`; return all up to there.

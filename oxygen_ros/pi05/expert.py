@@ -98,7 +98,7 @@ class ActionExpert(nn.Module):
         All actions see each other and the whole prefix. Their keys and values overwrite the strip's suffix.
         """
         dtype = strip.dtype
-        rotary = self.rotary.span(strip.next_position, len(actions), actions.device)
+        rotary = strip.rotary(self.rotary)
         x = self.action_in(actions).to(dtype)
         if self._compiled is not None:
             return self.action_out(self._compiled.run(x, modulation, rotary, strip))

@@ -39,9 +39,20 @@ def flow_times(steps: int, accumulated: bool = False) -> list[float]:
     return times
 
 
-def euler(noise: Tensor, steps: int, velocity: Callable[[Tensor, int], Tensor]) -> Tensor:
-    """Integrate `velocity(x, step)` from noise [H, A] to actions [H, A]; the host never waits for the device."""
+def euler(
+    noise: Tensor,
+    steps: int,
+    velocity: Callable[[Tensor, int], Tensor],
+    guide: Callable[[Tensor, Tensor, float], Tensor] | None = None,
+) -> Tensor:
+    """Integrate `velocity(x, step)` from noise [H, A] to actions [H, A]; the host never waits for the device.
+
+    guide is given x, its velocity and the flow time, and returns the velocity to take.
+    """
     x = noise
     for step in range(steps):
-        x = torch.add(x, velocity(x, step), alpha=-1.0 / steps)
+        v = velocity(x, step)
+        if guide is not None:
+            v = guide(x, v, 1.0 - step / steps)
+        x = torch.add(x, v, alpha=-1.0 / steps)
     return x

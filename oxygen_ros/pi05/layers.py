@@ -36,6 +36,10 @@ class RotaryTable:
         self.cos = angle.cos().repeat(1, 2).float().to(device)
         self.sin = torch.cat((-angle.sin(), angle.sin()), dim=-1).float().to(device)
 
+    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Like `span`, of positions [T] that only the device knows; `reserve` has made them available there."""
+        return self.cos[positions, None], self.sin[positions, None]
+
     def span(self, start: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines [length, 1, head_dim] of the positions start .. start + length - 1."""
         if start + length > len(self.cos) or self.cos.device != device:
@@ -61,7 +65,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     group = heads // kv_heads
     rows = query.view(length, kv_heads, group, head_dim).transpose(0, 1).reshape(1, kv_heads, length * group, head_dim)
     if mask is not None:
-        mask = mask.expand(length, -1).repeat_interleave(group, dim=0)
+        mask = mask.expand(length, -1)[:, None].expand(-1, group, -1).reshape(length * group, -1)
     out = F.scaled_dot_product_attention(rows, key[None], value[None], attn_mask=mask)
     return out[0].view(kv_heads, length, group * head_dim).transpose(0, 1).reshape(length, heads * head_dim)
 

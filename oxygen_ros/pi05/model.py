@@ -85,13 +85,9 @@ class Pi05(nn.Module):
 
         guidance joins them to the chunk that is being executed.
         """
-        steps = len(plan)
-
-        def velocity(x: Tensor, step: int) -> Tensor:
-            plain = self.expert.velocity(x, plan[step], strip)
-            return plain if guidance is None else guidance.guide(x, plain, 1.0 - step / steps)
-
-        return euler(noise, steps, velocity)
+        return euler(
+            noise, len(plan), lambda x, step: self.expert.velocity(x, plan[step], strip), guidance and guidance.guide
+        )
 
     def denoise_after(self, committed: Tensor, noise: Tensor, strip: Strip, steps: int) -> Tensor:
         """Like `denoise`, with the first rows held at `committed` [delay, <= A]; for weights trained that way (rtc)."""

@@ -45,12 +45,12 @@ def expected(model):
     return {}
 
 
-@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("way", [{}, {"padded": True}, {"fixed_shapes": True}], ids=["", "padded", "fixed shapes"])
 @pytest.mark.parametrize("mode", MODES)
-def test_fifty_frames_are_the_same_in_every_mode(model, observe, mode, padded, expected):
+def test_fifty_frames_are_the_same_in_every_mode(model, observe, mode, way, expected):
     if not expected:
         expected["oxygen"] = drive(engine_for("oxygen", model), observe)
-    actions, texts, stats = drive(engine_for(mode, model, padded=padded), observe)
+    actions, texts, stats = drive(engine_for(mode, model, **way), observe)
     torch.testing.assert_close(actions, expected["oxygen"][0], atol=1e-5, rtol=0)
     assert texts == expected["oxygen"][1]
     assert sum(len(text) for text in texts.values()) > 50

@@ -18,9 +18,13 @@ from oxygen_ros.pi05.rtc import Guidance
 STEPS = 3
 
 
-def engine_for(model, **changes):
-    settings = {"denoise_steps": STEPS, "cameras": 3, "slots": 4, "max_requests": 3, "max_language_tokens": 24, **changes}
-    return Engine(model, EngineSettings(**settings))
+@pytest.fixture(params=[False, True], ids=["", "fixed shapes"])
+def engine_for(request):
+    def make(model, **changes):
+        settings = {"denoise_steps": STEPS, "cameras": 3, "slots": 4, "max_requests": 3, "max_language_tokens": 24}
+        return Engine(model, EngineSettings(fixed_shapes=request.param, **settings | changes))
+
+    return make
 
 
 def ask(request_id, prompt=(5, 6, 7), max_tokens=6, **options):
@@ -57,7 +61,7 @@ def texts(tokens):
     return said
 
 
-def test_order_and_values_of_one_frame(model, observe):
+def test_order_and_values_of_one_frame(engine_for, model, observe):
     engine, observation = engine_for(model), observe(1)
     engine.submit(ask(7, max_tokens=4))
     outputs = list(engine.frame(observation))
@@ -73,7 +77,7 @@ def test_order_and_values_of_one_frame(model, observe):
     assert stats.prefix_tokens == 2 * 4 + len(observation.tokens)
 
 
-def test_the_chunk_leaves_before_language_is_computed(model, observe, monkeypatch):
+def test_the_chunk_leaves_before_language_is_computed(engine_for, model, observe, monkeypatch):
     engine = engine_for(model)
     engine.submit(ask(1))
     monkeypatch.setattr(model, "advance", lambda *_: pytest.fail("language was decoded before the chunk was taken"))
@@ -82,7 +86,7 @@ def test_the_chunk_leaves_before_language_is_computed(model, observe, monkeypatc
     stream.close()
 
 
-def test_fifty_frames_with_requests_that_come_at_random(model, observe):
+def test_fifty_frames_with_requests_that_come_at_random(engine_for, model, observe):
     """Actions are those of each observation alone; each request says what it would say alone, from its own frame."""
     rng = random.Random(4)
     engine = engine_for(model, steps_per_frame=2, max_waiting=100)
@@ -110,7 +114,7 @@ def test_fifty_frames_with_requests_that_come_at_random(model, observe):
     assert outputs[-1].slots_used == 0
 
 
-def test_end_of_text_is_said_and_ends(model, observe):
+def test_end_of_text_is_said_and_ends(engine_for, model, observe):
     _, said = alone(model, observe(3), (5, 6, 7), 6)
     end = said[2]
     engine = engine_for(model)
@@ -120,7 +124,7 @@ def test_end_of_text_is_said_and_ends(model, observe):
     assert tokens[-1].finish_reason is FinishReason.END_OF_TEXT and tokens[-1].last
 
 
-def test_sampling_depends_on_the_seed_alone(model, observe):
+def test_sampling_depends_on_the_seed_alone(engine_for, model, observe):
     def sampled(seed, company):
         engine = engine_for(model)
         for i in range(company):
@@ -132,7 +136,7 @@ def test_sampling_depends_on_the_seed_alone(model, observe):
     assert len({tuple(sampled(seed, 0)) for seed in range(5)}) > 1
 
 
-def test_top_p_draws_from_the_likeliest_only(model, observe):
+def test_top_p_draws_from_the_likeliest_only(engine_for, model, observe):
     """A nucleus of next to nothing is greedy; one of everything is what there was without it."""
 
     def sampled(seed, **options):
@@ -153,7 +157,7 @@ def test_top_p_keeps_what_completes_it(model):
         assert {running.sample(logits) for _ in range(200)} == expected
 
 
-def test_the_text_ends_where_the_request_says(model, observe):
+def test_the_text_ends_where_the_request_says(engine_for, model, observe):
     _, said = alone(model, observe(3), (5, 6, 7), 6)
     heard = []
     engine = engine_for(model)
@@ -163,7 +167,7 @@ def test_the_text_ends_where_the_request_says(model, observe):
     assert tokens[-1].finish_reason is FinishReason.END_OF_TEXT and tokens[-1].last
 
 
-def test_steps_per_frame_and_a_deadline_that_has_passed(model, observe):
+def test_steps_per_frame_and_a_deadline_that_has_passed(engine_for, model, observe):
     engine = engine_for(model, steps_per_frame=2)
     engine.submit(ask(1, max_tokens=6))
     first = list(engine.frame(observe(5)))
@@ -176,7 +180,7 @@ def test_steps_per_frame_and_a_deadline_that_has_passed(model, observe):
     assert texts(tokens) == {1: alone(model, observe(5), (5, 6, 7), 6)[1]}
 
 
-def test_a_full_pool_never_stalls_actions(model, observe):
+def test_a_full_pool_never_stalls_actions(engine_for, model, observe):
     """Two slots: one request may live at a time, the others wait in order of priority; every frame has its chunk."""
     engine = engine_for(model, slots=2, steps_per_frame=1, max_requests=3)
     finished = []
@@ -192,7 +196,7 @@ def test_a_full_pool_never_stalls_actions(model, observe):
     assert finished == [1, 3, 2, 4]
 
 
-def test_requests_of_one_frame_share_its_slot(model, observe):
+def test_requests_of_one_frame_share_its_slot(engine_for, model, observe):
     engine = engine_for(model, steps_per_frame=1)
     for i in range(3):
         engine.submit(ask(i, prompt=(5 + i,)))
@@ -200,7 +204,7 @@ def test_requests_of_one_frame_share_its_slot(model, observe):
     assert (stats.active_requests, stats.slots_used) == (3, 1)
 
 
-def test_cancel_waiting_and_running(model, observe):
+def test_cancel_waiting_and_running(engine_for, model, observe):
     engine = engine_for(model, steps_per_frame=1, max_requests=1)
     for i in (1, 2):
         engine.submit(ask(i))
@@ -214,7 +218,7 @@ def test_cancel_waiting_and_running(model, observe):
     engine.submit(ask(1))  # the id is free again
 
 
-def test_refused_requests(model):
+def test_refused_requests(engine_for, model):
     engine = engine_for(model, max_waiting=2)
     with pytest.raises(RequestError, match="20 prompt tokens and 6 new ones are 26, one request has room for 24"):
         engine.submit(ask(1, prompt=range(4, 24)))
@@ -229,7 +233,7 @@ def test_refused_requests(model):
 
 
 @pytest.mark.parametrize("stage", ["prefill", "denoise", "decode"])
-def test_a_frame_that_fails_ends_its_requests_and_nothing_else(model, observe, monkeypatch, stage):
+def test_a_frame_that_fails_ends_its_requests_and_nothing_else(engine_for, model, observe, monkeypatch, stage):
     engine = engine_for(model, steps_per_frame=1)
     engine.submit(ask(1, max_tokens=9))
     list(engine.frame(observe(0)))
@@ -238,7 +242,11 @@ def test_a_frame_that_fails_ends_its_requests_and_nothing_else(model, observe, m
     def out_of_memory(*_, **__):
         raise torch.OutOfMemoryError("out of memory")
 
-    owner, name = {"prefill": (model.backbone, "prefill"), "denoise": (model, "denoise"), "decode": (model, "advance")}[stage]
+    owner, name = {
+        "prefill": (model.backbone, "fill"),
+        "denoise": (model.expert, "velocity"),
+        "decode": (model.backbone, "logits"),
+    }[stage]
     tokens = []
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, out_of_memory)
@@ -257,7 +265,7 @@ def test_a_frame_that_fails_ends_its_requests_and_nothing_else(model, observe, m
     assert outputs[-1].slots_used == 0
 
 
-def test_actions_that_are_not_finite_are_no_chunk(model, observe):
+def test_actions_that_are_not_finite_are_no_chunk(engine_for, model, observe):
     observation = observe(1)
     noise = observation.noise.clone()
     noise[0, 0] = float("nan")
@@ -268,14 +276,14 @@ def test_actions_that_are_not_finite_are_no_chunk(model, observe):
     assert outputs == []
 
 
-def test_a_prompt_too_long_for_a_slot_fails_that_frame_only(model, observe):
+def test_a_prompt_too_long_for_a_slot_fails_that_frame_only(engine_for, model, observe):
     engine, observation = engine_for(model), observe(1)
     with pytest.raises(FrameError, match="prefill failed: a prefix of 48 tokens does not fit a KV slot of 28"):
         list(engine.frame(Observation(observation.images, torch.full((40,), 5))))
     assert isinstance(list(engine.frame(observation))[0], Actions)
 
 
-def test_a_consumer_that_walks_away_leaks_nothing(model, observe):
+def test_a_consumer_that_walks_away_leaks_nothing(engine_for, model, observe):
     engine = engine_for(model, steps_per_frame=1)
     engine.submit(ask(1))
     stream = engine.frame(observe(1))
@@ -285,7 +293,7 @@ def test_a_consumer_that_walks_away_leaks_nothing(model, observe):
     assert list(engine.frame(observe(2)))[-1].slots_used == 0
 
 
-def test_drain_and_warm_up(model, observe):
+def test_drain_and_warm_up(engine_for, model, observe):
     engine = engine_for(model, steps_per_frame=1, seed=1)
     engine.warm_up()
     engine.submit(ask(1))
@@ -299,7 +307,7 @@ def test_drain_and_warm_up(model, observe):
     assert list(engine.frame(observe(2)))[-1].slots_used == 0
 
 
-def test_noise(model, observe):
+def test_noise(engine_for, model, observe):
     def chunk(engine, seed=1):
         o = observe(seed)
         return next(engine.frame(Observation(o.images, o.tokens))).actions
@@ -311,7 +319,7 @@ def test_noise(model, observe):
     assert torch.equal(chunk(fixed), first) and not torch.equal(chunk(fixed, seed=2), first)
 
 
-def test_actions_join_what_the_observation_says_they_are_to_join(model, observe):
+def test_actions_join_what_the_observation_says_they_are_to_join(engine_for, model, observe):
     observation, engine = observe(4), engine_for(model)
     plain = next(engine.frame(observation)).actions
     leftover = plain[2:] + 0.5
@@ -319,7 +327,7 @@ def test_actions_join_what_the_observation_says_they_are_to_join(model, observe)
     assert (guided[:2] - leftover[:2]).abs().max() < 0.1 * (plain[:2] - leftover[:2]).abs().max()
 
 
-def test_float_pictures_are_taken_as_they_are(model, observe):
+def test_float_pictures_are_taken_as_they_are(engine_for, model, observe):
     observation = observe(1)
     floats = observation.images.permute(0, 3, 1, 2).float() / 255 * 2 - 1
     engine = engine_for(model)
@@ -328,13 +336,13 @@ def test_float_pictures_are_taken_as_they_are(model, observe):
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
-def test_task_of_a_request_comes_back(model, observe):
+def test_task_of_a_request_comes_back(engine_for, model, observe):
     engine = engine_for(model)
     engine.submit(ask(1, max_tokens=1, task=Task.REMEMBER))
     assert [o.task for o in engine.frame(observe(1)) if isinstance(o, Token)] == [Task.REMEMBER]
 
 
-def test_however_small_a_temperature_is_greedy(model, observe):
+def test_however_small_a_temperature_is_greedy(engine_for, model, observe):
     engine = engine_for(model)
     engine.submit(ask(1, temperature=1e-40))
     assert texts(o for o in engine.frame(observe(4)) if isinstance(o, Token))[1] == alone(model, observe(4), (5, 6, 7), 6)[1]

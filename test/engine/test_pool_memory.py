@@ -24,7 +24,7 @@ class CopiesOfTheCache(TorchDispatchMode):
     def __init__(self, engine) -> None:
         super().__init__()
         pool = engine._pool
-        self._storages = {tensor.untyped_storage().data_ptr() for strip in (*pool._slots, *pool._tails)
+        self._storages = {tensor.untyped_storage().data_ptr() for strip in (*pool._slots, *pool.seats)
                           for pair in strip._memory for tensor in pair}
         self.found, self.read = [], 0
 
@@ -53,9 +53,11 @@ def run(engine, observe, frames, rng, number=0):
     return number
 
 
+@pytest.mark.parametrize("fixed_shapes", [False, True], ids=["", "fixed shapes"])
 @pytest.mark.parametrize("mode", ["shared_kv", "oxygen"])
-def test_no_cache_is_copied(model, observe, mode):
-    engine = MODES[mode](model, EngineSettings(denoise_steps=2, steps_per_frame=2, max_language_tokens=24))
+def test_no_cache_is_copied(model, observe, mode, fixed_shapes):
+    settings = EngineSettings(denoise_steps=2, steps_per_frame=2, max_language_tokens=24, fixed_shapes=fixed_shapes)
+    engine = MODES[mode](model, settings)
     rng = random.Random(1)
     number = run(engine, observe, 4, rng)
     with CopiesOfTheCache(engine) as copies:
