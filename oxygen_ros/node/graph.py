@@ -60,13 +60,11 @@ def unheard(node: Node, publishers: Iterable[Publisher]) -> list[str]:
     return lines
 
 
-def rivals(node: Node, subscription: Subscription) -> list[str]:
-    """A line if several nodes publish on a topic whose messages are meant to add up."""
-    names = sorted({_who(publisher) for publisher in node.get_publishers_info_by_topic(subscription.topic_name)})
-    if len(names) < 2:
-        return []
-    return [f"{subscription.topic_name}: {len(names)} publishers, {' and '.join(names)}; "
-            "where they tell of the same joint, the last one to speak counts"]
+def rivals(node: Node, subscription: Subscription, means: str) -> list[str]:
+    """A line if several nodes publish what a subscription hears. means: what comes of it."""
+    ours, topic = _type_name(subscription.msg_type), subscription.topic_name
+    names = sorted({_who(p) for p in node.get_publishers_info_by_topic(topic) if p.topic_type == ours})
+    return [f"{topic}: {len(names)} publishers, {' and '.join(names)}; {means}"] if len(names) > 1 else []
 
 
 def _who(endpoint: TopicEndpointInfo) -> str:

@@ -136,8 +136,11 @@ class Session:
 
     def graph_problems(self) -> list[str]:
         """What the ROS graph says against our subscriptions, a line each."""
+        means = {camera: "frames see now one's picture, now the other's" for camera in self._cameras}
+        means[self._joints] = "where they tell of the same joint, the last one to speak counts"
+        rivals = [line for source, then in means.items() for line in graph.rivals(self._node, source, then)]
         return (graph.deaf(self._node, self._judged) + graph.unheard(self._node, self._endpoints.all_publishers)
-                + graph.rivals(self._node, self._joints))
+                + rivals)
 
     # Topics
 
@@ -158,7 +161,7 @@ class Session:
             if camera.settled(self.loop.next_tick):
                 self.loop.offer()
 
-        cameras = [
+        self._cameras = [
             listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, partial(look, camera))
             for name, camera in self.inputs.cameras.items()
         ]
@@ -167,7 +170,7 @@ class Session:
         volatile = subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION, entity="volatile")
         # That it matches no volatile publisher is what the other one is for, and no news to anybody.
         subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION_LATCHED, entity="latched")
-        self._judged = [*cameras, self._joints, volatile]
+        self._judged = [*self._cameras, self._joints, volatile]
         self._endpoints.read(self._broken)
 
     def _on_instruction(self, serialized: bytes, info) -> None:

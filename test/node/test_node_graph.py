@@ -125,12 +125,16 @@ def test_publisher_of_another_type_and_second_joint_publisher_are_named(active):
     try:
         other.node.create_publisher(Image, "/cam_high/image_raw/compressed", 5)
         other.node.create_publisher(JointState, "/joint_states", 5)
+        other.node.create_publisher(CompressedImage, "/cam_right_wrist/image_raw/compressed", 5)
         active.wait_for(lambda: active.heard.reported(
             "inputs", "/cam_high/image_raw/compressed: not heard from /other, which publishes sensor_msgs/msg/Image",
             "expected sensor_msgs/msg/CompressedImage", level=WARN), "the type mismatch")
         active.wait_for(lambda: active.heard.said("/cam_high/image_raw/compressed", "sensor_msgs/msg/Image"), "a line")
         active.wait_for(lambda: active.heard.reported(
             "inputs", "/joint_states: 2 publishers, /other and /robot", level=WARN), "the rivals")
+        active.wait_for(lambda: active.heard.reported(
+            "inputs", "/cam_right_wrist/image_raw/compressed: 2 publishers, /other and /robot", level=WARN), "rivals")
+        assert not active.heard.reported("inputs", "/cam_high/image_raw/compressed: 2 publishers")  # one is not heard
     finally:
         other.close()
     active.heard.diagnostics.clear()
