@@ -9,6 +9,7 @@ import sys
 import threading
 
 _STOP = (signal.SIGINT, signal.SIGTERM)
+_WAKE = 1.0  # s; there are builds of Fast DDS that wait until a time of day, which may be set back meanwhile
 _PATIENCE = 10.0  # s; a frame or a weight file in flight takes less, a hung device may take for ever
 
 
@@ -43,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     executor.add_node(node)
     spinner = Spinner(executor, failed=lambda: os.kill(os.getpid(), signal.SIGTERM), dropped=node.complain)
 
-    signal.sigwait(_STOP)
+    while signal.sigtimedwait(_STOP, _WAKE) is None:
+        executor.wake()
     _give_up_after(_PATIENCE)
     node.interrupted.set()
     node.shut_down()

@@ -17,22 +17,35 @@ from rosgraph_msgs.msg import Clock
 
 from oxygen_ros.msg import Instruction
 
-# What `date -s` does to a process, without doing it to all others.
+# What `date -s` does to a process, without doing it to all others: what it reads, and until when it waits.
 SET_ANEW = r"""
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
+#include <dlfcn.h>
+#include <pthread.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
-extern "C" int clock_gettime(clockid_t clock, struct timespec *now) {
-    long result = syscall(SYS_clock_gettime, clock, now), seconds = 0;
-    if (clock == CLOCK_REALTIME) {
-        if (FILE *file = std::fopen(std::getenv("SECONDS_AHEAD"), "r")) {
-            if (std::fscanf(file, "%ld", &seconds) == 1) now->tv_sec += seconds;
-            std::fclose(file);
-        }
+static long ahead() {
+    long seconds = 0;
+    if (FILE *file = std::fopen(std::getenv("SECONDS_AHEAD"), "r")) {
+        if (std::fscanf(file, "%ld", &seconds) != 1) seconds = 0;
+        std::fclose(file);
     }
+    return seconds;
+}
+extern "C" int clock_gettime(clockid_t clock, timespec *now) {
+    long result = syscall(SYS_clock_gettime, clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec += ahead();
     return static_cast<int>(result);
+}
+extern "C" int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const timespec *until) {
+    static void *of_x86 = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+    static auto wait = reinterpret_cast<decltype(&pthread_cond_timedwait)>(
+        of_x86 ? of_x86 : dlsym(RTLD_NEXT, "pthread_cond_timedwait"));
+    timespec told = *until;
+    if (told.tv_sec > 1000000000) told.tv_sec -= ahead();  // by the time of day, not since the start of the machine
+    return wait(condition, mutex, &told);
 }
 """
 S = 10**9
