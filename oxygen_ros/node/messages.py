@@ -19,7 +19,7 @@ from ..embodiment.images import picture
 from ..embodiment.robot import Robot
 from ..engine.outputs import FinishReason, Task, Token
 from ..msg import ActionChunk, Instruction, LanguageToken
-from .raw_image import raw_image
+from . import plain_cdr
 
 _SHORTEST = 12  # bytes, of any message that is heard here; the four of an encapsulation alone can crash Fast CDR
 CAMERA_TYPES = {"raw": Image, "compressed": CompressedImage}
@@ -55,12 +55,14 @@ def duration_message(nanoseconds: int) -> Duration:
 
 def pixels(serialized: bytes, transport: str) -> np.ndarray:
     """A serialised camera message -> uint8 [H, W, 3] RGB, a view of it where that is possible. Raises InputError."""
-    message = raw_image(serialized) if transport == "raw" else None
+    message = plain_cdr.image(serialized) if transport == "raw" else None
     return picture(message or _deserialized(serialized, CAMERA_TYPES[transport]), transport)
 
 
 def joint_state(serialized: bytes) -> tuple[Sequence[str], Sequence[float]]:
     """A serialised JointState -> names and positions. Raises InputError."""
+    if (read := plain_cdr.joint_state(serialized)) is not None:
+        return read
     message = _deserialized(serialized, JointState)
     return message.name, message.position
 

@@ -205,7 +205,9 @@ class Session:
             self.instructions.ended(token.request_id)
 
     def _now(self) -> Now:
-        return Now(time.monotonic_ns(), self._node.get_clock().now().nanoseconds)
+        clock = self._node.get_clock()  # whose `now` takes several times as long, for each message
+        ros_ns = clock.now().nanoseconds if clock.ros_time_is_active else time.time_ns()
+        return Now(time.monotonic_ns(), ros_ns)
 
     def _note(self, text: str) -> None:
         if text.startswith(_WARNING):
