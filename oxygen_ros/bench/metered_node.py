@@ -20,11 +20,13 @@ _frame = Engine.frame
 class Frame:
     """What the engine took, in seconds of its thread's CPU, waiting for nobody.
 
-    chunk: until the actions. whole: until the end of the frame. ready: `time.time` of the actions.
+    chunk: until the actions. whole: until the end of the frame. queued: ready to go on before the actions, while other
+    threads and processes had all cores. ready: `time.time` of the actions.
     """
 
     chunk: float
     whole: float
+    queued: float
     ready: float
 
 
@@ -32,11 +34,16 @@ def frames(file: Path) -> list[Frame]:
     return [Frame(**json.loads(line)) for line in file.read_text().splitlines()]
 
 
+def _queued() -> float:
+    """Seconds that this thread has waited for a core so far, as Linux counts them."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+
+
 def _meter(file: Path) -> None:
     lines = file.open("w", buffering=1)
 
     def frame(self: Engine, *arguments, **options) -> Iterator[Output]:
-        outputs, took, chunk, ready = _frame(self, *arguments, **options), 0.0, 0.0, 0.0
+        outputs, took, queue, made = _frame(self, *arguments, **options), 0.0, _queued(), (0.0, 0.0, 0.0)
         while True:
             began = time.thread_time()
             output = next(outputs, None)
@@ -44,9 +51,9 @@ def _meter(file: Path) -> None:
             if output is None:
                 break
             if isinstance(output, Actions):
-                chunk, ready = took, time.time()
+                made = took, _queued() - queue, time.time()
             yield output
-        lines.write(json.dumps(asdict(Frame(chunk, took, ready))) + "\n")
+        lines.write(json.dumps(asdict(Frame(made[0], took, *made[1:]))) + "\n")
 
     Engine.frame = frame
 

@@ -47,12 +47,21 @@ class NodeCostError(OSError):
     """The node did not do its part; the message says which."""
 
 
+@dataclass(frozen=True)
+class Heard:
+    """A chunk, when it came to our process, and when rclpy called us, in ROS seconds."""
+
+    chunk: ActionChunk
+    came: float
+    called: float
+
+
 class Listener(Node):
-    """Hears chunks, statistics and one camera, each with the ROS time at which it came."""
+    """Hears chunks, statistics, diagnostics and one camera."""
 
     def __init__(self) -> None:
         super().__init__("oxygen_bench")
-        self.chunks: list[tuple[float, ActionChunk]] = []
+        self.chunks: list[Heard] = []
         self.stats: list[FrameStats] = []
         self.ways: list[float] = []  # s from a picture's stamp to its receipt
         self.rates: list[float] = []  # pictures per second that the node hears of a camera
@@ -70,8 +79,8 @@ class Listener(Node):
         self.rates += [float(pair.value) for status in message.status for pair in status.values
                        if pair.key.endswith("/image_raw rate (Hz)")]
 
-    def _chunk(self, chunk: ActionChunk) -> None:
-        self.chunks.append((self._now(), chunk))
+    def _chunk(self, chunk: ActionChunk, info) -> None:
+        self.chunks.append(Heard(chunk, info["received_timestamp"] / 1e9, self._now()))
 
     def _now(self) -> float:
         return self.get_clock().now().nanoseconds / 1e9
@@ -98,8 +107,10 @@ def table(result: dict) -> str:
         ("added by the node from tick to chunk, p50", _ms(result["added_s"])),
         ("  tick to frame, p50", _ms(result["tick_way_s"])),
         ("  pictures to model input, p50; p90", f"{_ms(result['preprocess_s'])}; {_ms(result['preprocess_p90_s'])}"),
-        ("  engine's waits for a core or for Python, p50", _ms(result["engine_waits_s"])),
-        ("  actions to a chunk in another process, p50", _ms(result["chunk_way_s"])),
+        ("  engine's waits for other threads of the node, p50", _ms(result["engine_waits_s"])),
+        ("  actions to a chunk at another process, p50", _ms(result["chunk_way_s"])),
+        ("engine's wait for a core of this machine, p50 (not counted)", _ms(result["engine_queued_s"])),
+        ("chunk to a callback of rclpy there, p50 (not counted)", _ms(result["callback_way_s"])),
         ("a picture's way from process to process, p50", _ms(result["picture_way_s"])),
         ("newest picture to chunk, p50, the wait for the tick too", _ms(result["picture_to_chunk_s"])),
         *((f"{name}, inference slowed to {SLOW:g} s: p50, worst", f"{_ms(w['p50'])}, {_ms(w['worst'])}")
@@ -124,8 +135,8 @@ def _cost(listener: Listener, folder: Path, seconds: float) -> dict:
         listener.destroy_subscription(watched)
     frames = metered_node.frames(meter)
     ready = [frame.ready for frame in frames]
-    made = [_Made(heard, chunk, stats[chunk.sequence], frames[bisect(ready, heard) - 1])
-            for heard, chunk in chunks if chunk.sequence in stats]
+    made = [_Made(heard, stats[heard.chunk.sequence], frames[bisect(ready, heard.came) - 1])
+            for heard in chunks if heard.chunk.sequence in stats]
     engine = sum(f.whole for f in frames if span[0] <= f.ready < span[1]) / (span[1] - span[0])
     return {
         "idle_cpu": idle,
@@ -137,9 +148,11 @@ def _cost(listener: Listener, folder: Path, seconds: float) -> dict:
         "preprocess_s": _p50([m.stats.preprocess for m in made]),
         "preprocess_p90_s": float(np.quantile([m.stats.preprocess for m in made], 0.9)),
         "engine_waits_s": _p50([m.engine_waits for m in made]),
+        "engine_queued_s": _p50([m.frame.queued for m in made]),
         "chunk_way_s": _p50([m.chunk_way for m in made]),
+        "callback_way_s": _p50([m.heard.called - m.heard.came for m in made]),
         "picture_way_s": _p50(listener.ways),
-        "picture_to_chunk_s": _p50([m.heard - _seconds(m.chunk.header.stamp) for m in made]),
+        "picture_to_chunk_s": _p50([m.heard.came - _seconds(m.heard.chunk.header.stamp) for m in made]),
         "chunk_rate_hz": len(chunks) / seconds,
         "pictures_per_camera_hz": pictures,
     }
@@ -149,8 +162,7 @@ def _cost(listener: Listener, folder: Path, seconds: float) -> dict:
 class _Made:
     """A chunk as we heard it, and what was measured on the way to it. Spans in seconds."""
 
-    heard: float
-    chunk: ActionChunk
+    heard: Heard
     stats: FrameStats
     frame: metered_node.Frame
 
@@ -161,11 +173,12 @@ class _Made:
 
     @property
     def engine_waits(self) -> float:
-        return self.stats.prefill + self.stats.denoise - self.frame.chunk
+        """For Python, which one thread runs at a time; cores are everybody's."""
+        return self.stats.prefill + self.stats.denoise - self.frame.chunk - self.frame.queued
 
     @property
     def chunk_way(self) -> float:
-        return self.heard - self.frame.ready
+        return self.heard.came - self.frame.ready
 
 
 def _waiting(listener: Listener, folder: Path, seconds: float) -> dict:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 from rclpy.callback_groups import CallbackGroup
+from rclpy.clock import Clock
 from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
 from rclpy.exceptions import InvalidTopicNameException
 from rclpy.lifecycle import LifecycleNodeMixin, LifecyclePublisher
@@ -17,6 +18,7 @@ from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.subscription import Subscription
+from rclpy.timer import Timer
 
 from ..embodiment.errors import on_one_line
 from ..settings import SettingsError
@@ -43,6 +45,7 @@ class Endpoints:
         self._overridable: set[str] = set()  # names of parameters
         self._past_executor = NotByExecutor()
         self._reader: Reader | None = None
+        self._timer: Timer | None = None
 
     def publisher(self, kind: type, topic: str, profile: QoSProfile, *, timing: bool = True) -> LifecyclePublisher:
         """timing: whether deadline and lifespan can be overridden. Raises SettingsError."""
@@ -75,9 +78,18 @@ class Endpoints:
         return self.subscription(kind, topic, callback, qos.SENSOR, group=self._past_executor)
 
     def read(self, broken: Callable[[Exception], None]) -> None:
-        """Hear the sensors, of which there are no more to come. broken: is given what ends that."""
+        """Hear the sensors, of which there are no more to come. broken: is given what ends that, or `tick`."""
         sensors = [s for s in self.subscriptions if s.callback_group is self._past_executor]
         self._reader = Reader(sensors, self._node.context, broken)
+
+    def tick(self, period: float | None, callback: Callable[[], None], clock: Clock) -> None:
+        """From now on call back every `period` seconds of this clock, in the sensors' thread; None: never."""
+        before, self._timer = self._timer, None
+        if period:
+            self._timer = self._node.create_timer(period, callback, self._past_executor, clock)
+        self._reader.tick_by(self._timer)
+        if before is not None:
+            self._node.destroy_timer(before)
 
     def strange_overrides(self, given: Iterable[str]) -> list[str]:
         """A line for each of these qos_overrides that none of the endpoints takes."""

@@ -1,9 +1,11 @@
 """Serialised sensor messages, read where they lie.
 
-rclpy copies an Image's pixels three times, in a millisecond, and a JointState goes through four modules, which is slow just
-after pictures have driven them from the caches. Plain CDR: four bytes of encapsulation, whose second is 1 for little endian,
-then the fields one after the other, each aligned to its size. A string is its length with the final zero, and its
-characters; a sequence its length, and its elements. The functions return None for anything else: rclpy knows what is wrong.
+rclpy copies an Image's pixels three times, in a millisecond, and a JointState goes through four modules, which is slow
+just after pictures have driven them from the caches.
+
+Plain CDR: four bytes of encapsulation, whose second is 1 for little endian, then the fields one after the other, each
+aligned to its size. A string is its length with the final zero, and its characters; a sequence its length, and its
+elements. The functions return None for anything else: rclpy knows what is wrong.
 """
 
 from __future__ import annotations

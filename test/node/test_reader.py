@@ -5,6 +5,7 @@ import time
 
 import pytest
 import rclpy
+from rclpy.clock import Clock, ClockType
 from rclpy.executors import SingleThreadedExecutor
 from std_msgs.msg import String
 
@@ -70,3 +71,26 @@ def test_what_a_callback_raises_is_told_and_ends_it(node):
     assert ended.wait(10)
     reader.stop()
     assert isinstance(told[0], ZeroDivisionError) and len(told) == 1
+
+
+def test_it_ticks_by_one_timer_at_a_time_until_that_is_taken_away(node):
+    ticks, clock = {"slow": [], "fast": []}, Clock(clock_type=ClockType.STEADY_TIME)
+
+    def tick_by(name, period):
+        return node.create_timer(
+            period, lambda: ticks[name].append(threading.current_thread().name), NotByExecutor(), clock)
+
+    reader = Reader([], node.context, pytest.fail)
+    slow = tick_by("slow", 100.0)
+    reader.tick_by(slow)
+    fast = tick_by("fast", 0.01)
+    reader.tick_by(fast)
+    node.destroy_timer(slow)
+    assert wait_for(lambda: len(ticks["fast"]) > 20)
+    reader.tick_by(None)
+    node.destroy_timer(fast)
+    time.sleep(0.1)
+    count = len(ticks["fast"])
+    time.sleep(0.1)
+    reader.stop()
+    assert len(ticks["fast"]) == count and not ticks["slow"] and set(ticks["fast"]) == {"reader"}
