@@ -63,9 +63,11 @@ class Controller:
         if self._new is not None:  # a new trajectory takes the old one's place as it is
             self._take(self._new)
             self._new = None
-        if not self.points:
+        if not self.points:  # it holds where it was when it became active
+            self._commanded.time = now
             return self._commanded.positions, self._commanded.velocities
         if self._start is None:
+            self._commanded.time = self._commanded.time or now
             self._before = self._commanded
             if not self._from_desired:
                 here = self._commanded.positions if positions is None else np.array(positions, float)
