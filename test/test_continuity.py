@@ -143,6 +143,7 @@ def test_displacements_are_told_relative_to_where_the_robot_is_now(make):
 
 
 def test_blend_fades_from_the_old_chunk_and_has_no_zeros_behind_it(make):
+    """F35"""
     continuity = make("blend", continuity_rows=4)
     first_chunk(continuity)
     command = continuity.finish(chunk(5.0), second_seam(continuity, 4 * STEP), 5 * STEP)

@@ -1,3 +1,6 @@
+"""Pixels of every encoding and file, and what is refused: steps and lengths (F02), channels (F04), bytes (F06), broken
+files (F07); and pictures turned upright (F10)."""
+
 import io
 
 import numpy as np

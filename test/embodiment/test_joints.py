@@ -1,3 +1,5 @@
+"""Joints by name, in whatever order and parts they come (F11)."""
+
 import re
 
 import numpy as np

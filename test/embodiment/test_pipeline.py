@@ -138,6 +138,7 @@ def test_pictures_that_do_not_fit(aloha, change, words):
 
 
 def test_a_camera_mounted_upside_down_is_turned_before_it_is_letterboxed(recorded, tokenizer):
+    """F10"""
     known = robot("aloha_openpi")
     turned = replace(known, cameras=(replace(known.cameras[0], rotation=90), *known.cameras[1:]))
     pipeline = Pipeline(
@@ -148,6 +149,7 @@ def test_a_camera_mounted_upside_down_is_turned_before_it_is_letterboxed(recorde
 
 
 def test_one_joint_one_word_or_one_pixel_changes_the_model_input(aloha):
+    """F23"""
     base = aloha.observe(PICTURES, np.zeros(14), "go")
     moved = aloha.observe(PICTURES, np.eye(14)[3] * 0.05, "go")
     told = aloha.observe(PICTURES, np.zeros(14), "stop")

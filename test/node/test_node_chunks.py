@@ -147,6 +147,7 @@ def test_start_from_standstill_and_while_moving(robot):
 
 
 def test_instruction_id_tells_which_one_is_obeyed(robot):
+    """F23, also CANCEL and the same again."""
     with robot.running():
         robot.tell("lift the cube", id=77)
         robot.wait_for(lambda: robot.heard.chunks and robot.heard.chunks[-1].instruction_id == 77, "chunks of 77")

@@ -1,4 +1,4 @@
-"""Every transition from every state, again and again: nothing grows. OXYGEN_ROUNDS=50 for the long run."""
+"""Every transition from every state, again and again (F46): nothing grows. OXYGEN_ROUNDS=50 for the long run."""
 
 import os
 from pathlib import Path

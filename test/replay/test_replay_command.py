@@ -204,7 +204,7 @@ def test_it_goes_on_where_it_was(config, bags, tmp_path, capsys):
 
 
 def test_ctrl_c_reports_what_there_is_and_says_that_it_is_partial(config, tmp_path):
-    """The sample ten times over takes longer than this test waits."""
+    """F47: the sample ten times over takes longer than this test waits."""
     command = [*REPLAY, *[str(BAG)] * 10, "--config", str(config), "--out", str(tmp_path), "--no-mcap"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                env={**os.environ, "PYTHONUNBUFFERED": "1"})
