@@ -4,19 +4,12 @@
 // at half the memory's speed, and between its products a hundred small operations are dispatched. Here each weight
 // is read once, in order, and what lies between the products stays in cache.
 //
-// Built once for each instruction set (see CMakeLists.txt), in a namespace of that name: nothing that a linker could share
-// between them, such as the standard library's templates, may be used.
-
 #include "action_expert.hpp"
-
-#ifndef GENERATION
-#define GENERATION baseline
-#endif
+#include "lanes.hpp"
 
 namespace GENERATION {
 namespace {
 
-constexpr int LANES = 16;
 // As many rows as their sums stay in registers beside the weight.
 #ifdef __AVX512F__
 constexpr int MOST_ROWS = 12;
@@ -26,45 +19,6 @@ constexpr int MOST_ROWS = 6;
 
 // How many rows of a panel are fetched ahead: half a page, so that the next page is asked for before the last line of this one.
 constexpr int AHEAD = 32;
-
-// Any address: memory of torch is aligned further, but a kernel that depends on it breaks far from the cause.
-typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef int Ints __attribute__((vector_size(4 * LANES), aligned(4)));
-
-inline Lanes load(const float* at) { return *reinterpret_cast<const Lanes*>(at); }
-inline void store(float* at, Lanes value) { *reinterpret_cast<Lanes*>(at) = value; }
-inline Lanes splat(float value) { return Lanes{} + value; }
-
-inline float sum(Lanes value) {
-  float total = 0;
-  for (int lane = 0; lane < LANES; ++lane) total += value[lane];
-  return total;
-}
-
-// e^x to 2 ulp: x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series. Below the normal numbers 0; NaN stays.
-inline Lanes exponential(Lanes x) {
-  const Lanes bounded = x < -87.0f ? splat(-87.0f) : x > 88.0f ? splat(88.0f) : x;
-  const Lanes magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
-  const Lanes shifted = bounded * 1.44269504f + magic;
-  const Lanes n = shifted - magic;
-  const Lanes r = (bounded - n * 0.693145752f) - n * 1.42860677e-6f;
-  Lanes series = splat(1.0f / 5040);
-  series = series * r + 1.0f / 720;
-  series = series * r + 1.0f / 120;
-  series = series * r + 1.0f / 24;
-  series = series * r + 1.0f / 6;
-  series = series * r + 0.5f;
-  series = series * r + 1.0f;
-  series = series * r + 1.0f;
-  const Ints exponent = ((Ints)shifted - 0x4b400000 + 127) << 23;
-  const Lanes value = series * (Lanes)exponent;
-  return x < -87.0f ? splat(0.0f) : value;
-}
-
-// GELU by the tanh approximation, x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)).
-inline Lanes gelu(Lanes x) {
-  return x / (1.0f + exponential(x * (-1.59576912f - 0.0713548163f * x * x)));
-}
 
 struct Rows {  // x(row, k): row-major, or with the rows side by side
   const float* data;

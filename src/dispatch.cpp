@@ -4,18 +4,21 @@
 
 namespace {
 using Velocity = void(const OxygenExpert&, const OxygenVelocity&);
-}
+using Gelu = void(float*, long, long, long);
+using GatedGelu = void(const float*, float*, long, long, long);
+}  // namespace
 
-namespace baseline {
-Velocity velocity;
-}
+#define DECLARE(GENERATION)  \
+  namespace GENERATION {     \
+  Velocity velocity;         \
+  Gelu gelu_rows;            \
+  GatedGelu gated_gelu_rows; \
+  }
+
+DECLARE(baseline)
 #ifdef OXYGEN_X86
-namespace v3 {
-Velocity velocity;
-}
-namespace v4 {
-Velocity velocity;
-}
+DECLARE(v3)
+DECLARE(v4)
 #endif
 
 namespace {
@@ -24,6 +27,8 @@ struct Generation {
   const char* name;
   bool runs_here;
   Velocity* velocity;
+  Gelu* gelu;
+  GatedGelu* gated_gelu;
 };
 
 #ifdef OXYGEN_X86
@@ -35,10 +40,10 @@ const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_s
 
 const Generation generations[] = {
 #ifdef OXYGEN_X86
-    {"AVX-512", avx512, v4::velocity},
-    {"AVX2", avx2, v3::velocity},
+    {"AVX-512", avx512, v4::velocity, v4::gelu_rows, v4::gated_gelu_rows},
+    {"AVX2", avx2, v3::velocity, v3::gelu_rows, v3::gated_gelu_rows},
 #endif
-    {"baseline", true, baseline::velocity},
+    {"baseline", true, baseline::velocity, baseline::gelu_rows, baseline::gated_gelu_rows},
 };
 constexpr int COUNT = sizeof(generations) / sizeof(*generations);
 
@@ -70,6 +75,12 @@ void oxygen_use(int index) {
 
 long oxygen_scratch_size(const OxygenExpert* expert, long horizon, long seen, long threads) {
   return oxygen_scratch(*expert, horizon, seen, threads).size;
+}
+
+void oxygen_gelu(float* x, long rows, long width, long threads) { generations[chosen].gelu(x, rows, width, threads); }
+
+void oxygen_gated_gelu(const float* gate_up, float* out, long rows, long width, long threads) {
+  generations[chosen].gated_gelu(gate_up, out, rows, width, threads);
 }
 
 void oxygen_velocity(const OxygenExpert* expert, const OxygenVelocity* call) {

@@ -7,67 +7,16 @@ operations. The compiled call reads each weight once, in order, and dispatches n
 from __future__ import annotations
 
 import ctypes
-import functools
-import itertools
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-import oxygen_ros
-
 from .cache import Strip
 from .config import TransformerConfig
+from .kernels import ExpertSizes, VelocityCall, library
 
-LIBRARY = "liboxygen_kernels.so"
 LANES = 16
-
-_Pointer, _Long = ctypes.c_void_p, ctypes.c_long
-
-
-class _Expert(ctypes.Structure):
-    _fields_ = [
-        ("depth", _Long), ("width", _Long), ("heads", _Long), ("kv_heads", _Long), ("head_dim", _Long),
-        ("mlp_dim", _Long), ("eps", ctypes.c_float), ("weights", _Pointer),
-    ]
-
-
-class _Velocity(ctypes.Structure):
-    _fields_ = [
-        ("horizon", _Long), ("seen", _Long), ("x", _Pointer), ("modulation", _Pointer), ("norm_stride", _Long),
-        ("part_stride", _Long), ("row_stride", _Long), ("cos", _Pointer), ("sin", _Pointer), ("keys", _Pointer),
-        ("values", _Pointer), ("head_stride", _Long), ("valid", _Pointer), ("scratch", _Pointer), ("threads", _Long),
-    ]
-
-
-@functools.cache
-def library() -> ctypes.CDLL | None:
-    """The compiled code, which colcon puts beside the modules; None where the package was installed without it."""
-    for folder in oxygen_ros.__path__:
-        file = Path(folder) / LIBRARY
-        if file.is_file():
-            loaded = ctypes.CDLL(str(file))
-            loaded.oxygen_generation.restype = ctypes.c_char_p
-            loaded.oxygen_scratch_size.argtypes = [ctypes.POINTER(_Expert), _Long, _Long, _Long]
-            loaded.oxygen_scratch_size.restype = _Long
-            loaded.oxygen_velocity.argtypes = [ctypes.POINTER(_Expert), ctypes.POINTER(_Velocity)]
-            loaded.oxygen_velocity.restype = None
-            return loaded
-    return None
-
-
-def generations() -> list[str]:
-    """The instruction sets, the best first, that the compiled code can use on this machine; [] where there is none."""
-    loaded = library()
-    return [] if loaded is None else [
-        name.decode() for name in iter(map(loaded.oxygen_generation, itertools.count()).__next__, None)
-    ]
-
-
-def use(generation: str) -> None:
-    """Use this instruction set, one of `generations()`, from now on; without a call it is the first of them."""
-    library().oxygen_use(generations().index(generation))
 
 
 def can_compile(config: TransformerConfig, weight: Tensor) -> bool:
@@ -87,7 +36,7 @@ class CompiledExpert:
             weight.detach().view(-1, LANES, weight.shape[1]).transpose(1, 2).contiguous() for weight in weights
         ]
         self._weights = _addresses(self._panels)
-        self._expert = _Expert(
+        self._expert = ExpertSizes(
             config.depth, config.width, config.num_heads, config.num_kv_heads, config.head_dim, config.mlp_dim, eps,
             ctypes.addressof(self._weights),
         )
@@ -105,7 +54,7 @@ class CompiledExpert:
         valid = None if mask is None else mask.contiguous()
         threads = torch.get_num_threads()
         scratch = torch.empty(library().oxygen_scratch_size(self._expert, horizon, seen, threads))
-        library().oxygen_velocity(self._expert, _Velocity(
+        library().oxygen_velocity(self._expert, VelocityCall(
             horizon, seen, x.data_ptr(), modulation.data_ptr(),
             modulation.stride(0), modulation.stride(1), modulation.stride(2) if modulation.ndim == 4 else 0,
             cos.data_ptr(), sin.data_ptr(), ctypes.addressof(keys), ctypes.addressof(values),
@@ -115,4 +64,4 @@ class CompiledExpert:
 
 
 def _addresses(tensors: Sequence[Tensor]) -> ctypes.Array:
-    return (_Pointer * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))

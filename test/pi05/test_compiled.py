@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oxygen_ros.pi05 import compiled
 from oxygen_ros.pi05.cache import Strip
 from oxygen_ros.pi05.config import PRESETS, Pi05Config
 from oxygen_ros.pi05.expert import ActionExpert
@@ -44,22 +43,6 @@ def strip_of(config: Pi05Config, prefix: int, valid: torch.Tensor | None = None)
     strip = Strip(torch.randn(shape, generator=generator), config.action_horizon)
     strip.begin(prefix, valid)
     return strip
-
-
-@pytest.fixture(params=compiled.generations() or [None])
-def generation(request):
-    assert request.param is not None, f"{compiled.LIBRARY} was not built: colcon puts it beside the modules"
-    compiled.use(request.param)
-    yield request.param
-    compiled.use(compiled.generations()[0])
-
-
-@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 10, 12, 13, 50])
