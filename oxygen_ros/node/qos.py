@@ -28,7 +28,7 @@ MEMORY = _reliable(100, DurabilityPolicy.TRANSIENT_LOCAL)
 FRAME_STATS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
 PREDICTED_PATH = _reliable(1)
 DIAGNOSTICS = _reliable(10)
-BOND, BONDS = _reliable(5), _reliable(100)  # one node's heartbeats, and all of them
+BOND, BONDS = _reliable(5), _reliable(1000)  # one node's heartbeats, and all of them between two
 
 
 def action_chunk(deadline: float, lifespan: float) -> QoSProfile:
