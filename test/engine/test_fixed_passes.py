@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from oxygen_ros.engine.engine import Engine, EngineSettings, FrameError
 from oxygen_ros.engine.fixed_passes import BUCKET, FixedPasses, Graphs
@@ -12,6 +13,7 @@ from oxygen_ros.engine.kv_pool import KVPool
 from oxygen_ros.engine.outputs import Actions, Token
 from oxygen_ros.engine.passes import Passes
 from oxygen_ros.engine.request import LanguageRequest, RunningRequest
+from oxygen_ros.pi05 import kernels
 from oxygen_ros.pi05.random_weights import random_model
 
 HOW = dict(denoise_steps=2, accumulated_time=False, text_attention="bidirectional", cameras=3, seed=0, fixed_noise=True)
@@ -132,6 +134,54 @@ def test_what_is_recorded_asks_the_host_for_nothing(model, observe, monkeypatch,
         engine.submit(LanguageRequest(seed, (5, 6, 7), 5, end_tokens=(), prefix="own" if seed == 1 else "shared"))
         list(engine.frame(observe(seed)))
     assert keys == {"see", "prefill", "velocity", "step"}
+
+
+class Recorder(TorchDispatchMode):
+    """Operations and the tensors that they ran on."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, out))
+        return out
+
+    def replay(self):
+        made = {}
+        for func, args, kwargs, out in self.calls:
+            args, kwargs = tree_map(lambda value: made.get(id(value), value), (args, kwargs))
+            again = func(*args, **kwargs)
+            made |= {id(old): new for old, new in zip(tree_leaves(out), tree_leaves(again))}
+
+
+@pytest.mark.parametrize("text_attention", ["bidirectional", "causal"])
+def test_what_is_replayed_is_what_was_recorded(model, observe, monkeypatch, text_attention):
+    """As a CUDA graph does it: the operations of the first time, on the very tensors of the first time, and no Python."""
+
+    def run(graphs, key, work):
+        if key in graphs._replay:
+            graphs._replay[key]()
+        else:
+            with Recorder() as recorder:
+                work()
+            graphs._replay[key] = recorder.replay
+
+    monkeypatch.setattr(Graphs, "run", run)
+    monkeypatch.setattr(kernels, "can_run", lambda x: False)  # no operation of torch's: it would not be recorded
+    settings = EngineSettings(denoise_steps=2, text_attention=text_attention, slots=3, max_requests=2, steps_per_frame=2)
+    recorded, plain = (Engine(model, replace(settings, fixed_shapes=fixed)) for fixed in (True, False))
+    for seed in range(8):
+        outputs = []
+        for engine in (recorded, plain):
+            if seed < 5:
+                engine.submit(LanguageRequest(seed, (5, 6, 7)[seed % 3 :], 5, end_tokens=()))
+            outputs.append(list(engine.frame(observe(seed, cameras=2 + seed % 2))))
+        torch.testing.assert_close(outputs[0][0].actions, outputs[1][0].actions, atol=1e-5, rtol=0)
+        said = [[(o.request_id, o.token_id) for o in frame if isinstance(o, Token)] for frame in outputs]
+        assert said[0] == said[1]
+    assert len(recorded._passes._graphs._replay) < 20  # of 8 frames, 2 steps each and 16 velocities
 
 
 @torch.inference_mode()
