@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import warnings
 from pathlib import Path
 
 import torch
@@ -38,11 +39,16 @@ class VelocityCall(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled code, which colcon puts beside the modules; None where the package was installed without it."""
+    """The compiled code, which colcon puts beside the modules; None where the package was installed without it, and with a
+    warning where it was built for another machine."""
     for folder in oxygen_ros.__path__:
         file = Path(folder) / LIBRARY
         if file.is_file():
-            loaded = ctypes.CDLL(str(file))
+            try:
+                loaded = ctypes.CDLL(str(file))
+            except OSError as error:
+                warnings.warn(f"the compiled code is not used, torch takes longer: {error}; build the package anew")
+                return None
             loaded.oxygen_generation.restype = ctypes.c_char_p
             loaded.oxygen_scratch_size.argtypes = [ctypes.POINTER(ExpertSizes), _Long, _Long, _Long]
             loaded.oxygen_scratch_size.restype = _Long

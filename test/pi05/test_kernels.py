@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import oxygen_ros
+from oxygen_ros.pi05 import kernels
 from oxygen_ros.pi05.layers import gated_gelu, gelu
 
 WIDTHS = [1, 15, 16, 17, 33, 1076]
@@ -27,6 +29,13 @@ def test_what_is_not_finite(generation):
     x = torch.tensor([torch.nan, torch.inf, -torch.inf, 1e30, -1e30, 90.0, -90.0, 0.0, -0.0] * 2)
     expected = F.gelu(x.double(), approximate="tanh").float()
     torch.testing.assert_close(gelu(x.clone()), expected, atol=1e-30, rtol=1e-6, equal_nan=True)
+
+
+def test_a_library_of_another_machine_is_told_and_done_without(tmp_path, monkeypatch):
+    (tmp_path / kernels.LIBRARY).write_bytes(b"\x7fELF of another machine")
+    monkeypatch.setattr(oxygen_ros, "__path__", [str(tmp_path)])
+    with pytest.warns(UserWarning, match=f"compiled code is not used.*{kernels.LIBRARY}.*build the package anew"):
+        assert kernels.library.__wrapped__() is None
 
 
 @pytest.mark.parametrize("x", [torch.randn(6, 8)[:, ::2], torch.randn(6, 4).bfloat16(), torch.randn(6, 4).requires_grad_()],
