@@ -228,8 +228,8 @@ class CameraInput(Source):
         self._newest = Arrival(serialized, stamp_ns, now)
 
     def settled(self, until: float) -> bool:
-        """Whether the newest picture will be so still at `until`, in steady seconds, if the next one takes as long to come
-        as it did."""
+        """Whether the newest picture will be so still at `until`, in steady seconds, if the next one takes as long to
+        come as it did."""
         newest = self._newest
         return newest is not None and newest.receipt.steady_ns + self._gap_ns >= until * 1e9
 

@@ -241,8 +241,8 @@ class Settings:
         1.0, "QoS lifespan of a chunk in seconds; a later one is not sent. 0 is unlimited.", low=0.0, high=1e6
     )
     bond_heartbeat_period: float = parameter(
-        0.0, "Seconds between the heartbeats of a bond with Nav2's lifecycle manager, held while the node is active; Nav2's "
-        "nodes have 0.1. 0 holds none, and needs no package bond.", low=0.0, high=100.0,
+        0.0, "Seconds between the heartbeats of a bond with Nav2's lifecycle manager, held while the node is active; "
+        "Nav2's nodes have 0.1. 0 holds none, and needs no package bond.", low=0.0, high=100.0,
     )
     language: LanguageSettings = field(default_factory=LanguageSettings)
 

@@ -1,9 +1,9 @@
 // One velocity of the action expert: every layer over the few rows of a chunk, in one call.
 //
-// A denoise step multiplies ten to fifty rows with every weight of the expert. A general matrix library reads those weights
-// at half the memory's speed, and between its products a hundred small operations are dispatched. Here each weight
-// is read once, in order, and what lies between the products stays in cache.
-//
+// A denoise step multiplies ten to fifty rows with every weight of the expert. A general matrix library reads those
+// weights at half the memory's speed, and between its products a hundred small operations are dispatched. Here each
+// weight is read once, in order, and what lies between the products stays in cache.
+
 #include "action_expert.hpp"
 #include "lanes.hpp"
 
@@ -17,7 +17,8 @@ constexpr int MOST_ROWS = 12;
 constexpr int MOST_ROWS = 6;
 #endif
 
-// How many rows of a panel are fetched ahead: half a page, so that the next page is asked for before the last line of this one.
+// How many rows of a panel are fetched ahead: half a page, so that the next page is asked for before the last line of
+// this one.
 constexpr int AHEAD = 32;
 
 struct Rows {  // x(row, k): row-major, or with the rows side by side
@@ -53,7 +54,8 @@ inline void product(long rows, Rows x, const float* w, long step, long depth, Us
   for (long block = 0; block < blocks; ++block) {
     const long first = rows * block / blocks, count = rows * (block + 1) / blocks - first;
     Lanes sums[MOST_ROWS] = {};
-    multiply<BESIDE>(static_cast<int>(count), {x.data + first * (BESIDE ? 1 : x.stride), x.stride}, w, step, depth, sums);
+    const Rows from = {x.data + first * (BESIDE ? 1 : x.stride), x.stride};
+    multiply<BESIDE>(static_cast<int>(count), from, w, step, depth, sums);
     for (long m = 0; m < count; ++m) use(first + m, sums[m]);
   }
 }
@@ -97,8 +99,10 @@ inline float rotated(const float* head, long i, long half, const float* cos, con
   return head[i] * cos[i] + head[i < half ? i + half : i - half] * sin[i];
 }
 
-// Keys and values go to the suffix of the frame's cache; queries to panels [heads * horizon / LANES][head_dim][LANES], scaled.
-inline void place(const OxygenExpert& expert, const OxygenVelocity& call, long layer, const float* qkv, float* queries) {
+// Keys and values go to the suffix of the frame's cache; queries, scaled, to panels: per key head
+// [horizon * heads that share it / LANES, rounded up][head_dim][LANES].
+inline void place(const OxygenExpert& expert, const OxygenVelocity& call, long layer, const float* qkv,
+                  float* queries) {
   const long dim = expert.head_dim, half = dim / 2, heads = expert.heads, kv = expert.kv_heads, group = heads / kv;
   const long panels = oxygen_panels(call.horizon * group);
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
@@ -123,7 +127,8 @@ inline void place(const OxygenExpert& expert, const OxygenVelocity& call, long l
 inline void attend(const OxygenExpert& expert, const OxygenVelocity& call, long layer, long head, long panel,
                    const float* queries, float* scores, float* out) {
   const long dim = expert.head_dim, group = expert.heads / expert.kv_heads, seen = call.seen;
-  const float *keys = call.keys[layer] + head * call.head_stride, *values = call.values[layer] + head * call.head_stride;
+  const float* keys = call.keys[layer] + head * call.head_stride;
+  const float* values = call.values[layer] + head * call.head_stride;
   Lanes highest = splat(-__builtin_inff());
   product<false>(seen, {keys, dim}, queries, LANES, dim, [&](long key, Lanes score) {
     if (call.valid && !call.valid[key]) score = splat(-__builtin_inff());
@@ -169,7 +174,8 @@ void velocity(const OxygenExpert& expert, const OxygenVelocity& call) {
       place(expert, call, layer, wide, queries);
 #pragma omp for schedule(static)
       for (long task = 0; task < expert.kv_heads * panels; ++task) {
-        attend(expert, call, layer, task / panels, task % panels, queries + task * expert.head_dim * LANES, scores, attended);
+        attend(expert, call, layer, task / panels, task % panels, queries + task * expert.head_dim * LANES, scores,
+               attended);
       }
       linear(horizon, attended, inner, weights[1], width, [&](long row, long column, Lanes sums) {
         float* to = x + row * width + column;

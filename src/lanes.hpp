@@ -1,4 +1,5 @@
-// Vectors of 16 numbers and what is computed with them, for the processor generation that includes this (see CMakeLists.txt).
+// Vectors of 16 numbers and what is computed with them, for the processor generation that includes this (see
+// CMakeLists.txt).
 //
 // All of it has internal linkage: a function that the linker could share would be the copy of any one generation.
 
@@ -27,8 +28,8 @@ inline float sum(Lanes value) {
   return total;
 }
 
-// e^x to 2 ulp: x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series. Below -87 it is 0, above 88 infinite;
-// NaN stays.
+// e^x to 2 ulp: x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series. Below -87 it is 0, above 88
+// infinite; NaN stays.
 inline Lanes exponential(Lanes x) {
   const Lanes bounded = x < -87.0f ? splat(-87.0f) : x > 88.0f ? splat(88.0f) : x;
   const Lanes magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number

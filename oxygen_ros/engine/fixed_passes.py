@@ -1,8 +1,8 @@
 """The three passes at fixed shapes and addresses: on a GPU each is recorded once as a CUDA graph, and then replayed.
 
-Launching the thousands of small kernels of a frame one by one takes a host longer than a GPU needs to run them. Elsewhere
-the same functions are called as they are, which is how they are tested; they compute padding, so a CPU is better off
-without.
+Launching the thousands of small kernels of a frame one by one takes a host longer than a GPU needs to run them.
+Elsewhere the same functions are called as they are, which is how they are tested; they compute padding, so a CPU is
+better off without.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from .parameters import EmptyListsAllowed, Parameters
 from .session import Session
 from .throttle import Throttle
 
-_CLOSING = 0.5  # s; that a transition is done is on ~/transition_event before it has ended, and launch asks for the next
+_CLOSING = 0.5  # s; ~/transition_event tells that a transition is done before it has ended, and launch then asks on
 _OWNERS_FAULT = (SettingsError, CheckpointError, InputError)
 
 
@@ -222,8 +222,9 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
             _give_back()
 
     def _take_live_settings(self) -> None:
-        if self.session is not None:
-            self.session.use(self.settings_parameters.read())
+        session = self.session  # a transition in another thread may take it away at any time
+        if session is not None:
+            session.use(self.settings_parameters.read())
 
     def _reading(self, done: int, total: int) -> None:
         if self.interrupted.is_set():

@@ -44,11 +44,17 @@ class Reader:
         self._wake = GuardCondition(None, None, context=context)
         self._stop = threading.Event()
         self._timer: Timer | None = None
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self._thread.start()
 
     def tick_by(self, timer: Timer | None) -> None:
-        """From now on call this timer back, and no other. One that was may be destroyed then."""
+        """From now on call this timer back, and no other. One that was may be destroyed then.
+
+        Raises RuntimeError for a timer that nobody is left to wait for.
+        """
+        if timer is not None and self._failure is not None:
+            raise RuntimeError("sensors are no longer heard") from self._failure
         self._timer = timer
         self._wake.trigger()
 
@@ -63,6 +69,7 @@ class Reader:
         try:
             self._read()
         except Exception as error:
+            self._failure = error
             self._broken(error)
 
     def _read(self) -> None:

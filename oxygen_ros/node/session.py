@@ -48,7 +48,7 @@ class Session:
             bond.status_type()  # before minutes of loading
         self.policy: Policy = load_policy(settings, self._note, reading)
         self.refused_instructions, self.last_refusal = 0, ""
-        self._timing = threading.Lock()
+        self._timing = threading.RLock()
         self.activated = 0.0  # time.monotonic
         self._ticking = False
         self._endpoints = Endpoints(node, self._throttle)
@@ -131,8 +131,9 @@ class Session:
         clock_changed = self._simulated() != self._by_simulation
         self._go_by(self._simulated())
         self.policy.use(settings)
-        if (clock_changed or settings.control_rate != before.control_rate) and self._ticking:
-            self._tick_at(settings.control_rate)
+        with self._timing:  # a deactivate just now would else be followed by ticks
+            if (clock_changed or settings.control_rate != before.control_rate) and self._ticking:
+                self._tick_at(settings.control_rate)
 
     def graph_problems(self) -> list[str]:
         """What the ROS graph says against our subscriptions, a line each."""

@@ -39,8 +39,8 @@ class VelocityCall(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled code, which colcon puts beside the modules; None where the package was installed without it, and with a
-    warning where it was built for another machine."""
+    """The compiled code, which colcon puts beside the modules; None where the package was installed without it, and
+    with a warning where it was built for another machine."""
     for folder in oxygen_ros.__path__:
         file = Path(folder) / LIBRARY
         if file.is_file():

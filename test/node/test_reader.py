@@ -61,7 +61,7 @@ def test_every_message_is_heard_once_in_one_thread_until_the_end(node):
     assert b"b19" in heard["b"][-1]
 
 
-def test_what_a_callback_raises_is_told_and_ends_it(node):
+def test_what_a_callback_raises_is_told_and_ends_it_and_who_asks_for_ticks_then_hears_of_it(node):
     told, ended = [], threading.Event()
     subscription = subscribe(node, "a", lambda data: 1 / 0)
     publisher = node.create_publisher(String, "a", qos.INSTRUCTION)
@@ -69,8 +69,14 @@ def test_what_a_callback_raises_is_told_and_ends_it(node):
     assert wait_for(publisher.get_subscription_count)
     publisher.publish(String(data="x"))
     assert ended.wait(10)
-    reader.stop()
     assert isinstance(told[0], ZeroDivisionError) and len(told) == 1
+    timer = node.create_timer(100.0, lambda: None, NotByExecutor(), Clock(clock_type=ClockType.STEADY_TIME))
+    with pytest.raises(RuntimeError, match="no longer heard") as refused:
+        reader.tick_by(timer)
+    assert refused.value.__cause__ is told[0]
+    reader.tick_by(None)
+    node.destroy_timer(timer)
+    reader.stop()
 
 
 def test_it_ticks_by_one_timer_at_a_time_until_that_is_taken_away(node):
