@@ -202,4 +202,20 @@ void velocity(const OxygenExpert& expert, const OxygenVelocity& call) {
   }
 }
 
+// Euler steps from noise at flow time 1 to actions at 0.
+void denoise(const OxygenExpert& expert, OxygenVelocity call, const OxygenChunk& chunk) {
+  const long width = expert.width, actions = chunk.action_dim;
+  const float length = -1.0f / chunk.steps;
+  for (long step = 0; step < chunk.steps; ++step, call.modulation += chunk.step_stride) {
+    linear(call.horizon, chunk.actions, actions, chunk.in, width, [&](long row, long column, Lanes sums) {
+      store(call.x + row * width + column, sums + load(chunk.in_bias + column));
+    });
+    velocity(expert, call);
+    linear(call.horizon, call.x, width, chunk.out, actions, [&](long row, long column, Lanes sums) {
+      float* to = chunk.actions + row * actions + column;
+      store(to, load(to) + length * (sums + load(chunk.out_bias + column)));
+    });
+  }
+}
+
 }  // namespace GENERATION

@@ -27,6 +27,13 @@ struct OxygenVelocity {
   float* scratch;               // as many floats as oxygen_scratch_size says
   long threads;
 };
+
+struct OxygenChunk {
+  long steps, action_dim;
+  float* actions;      // [horizon, action_dim]: noise in, actions out
+  long step_stride;    // from one step's modulation to the next's
+  const float *in, *in_bias, *out, *out_bias;  // the two projections, in panels as `weights`
+};
 }
 
 // Static, all of it: an inline function could be the copy that was built for another instruction set.

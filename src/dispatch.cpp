@@ -4,6 +4,7 @@
 
 namespace {
 using Velocity = void(const OxygenExpert&, const OxygenVelocity&);
+using Denoise = void(const OxygenExpert&, OxygenVelocity, const OxygenChunk&);
 using Gelu = void(float*, long, long, long);
 using GatedGelu = void(const float*, float*, long, long, long);
 }  // namespace
@@ -11,6 +12,7 @@ using GatedGelu = void(const float*, float*, long, long, long);
 #define DECLARE(GENERATION)  \
   namespace GENERATION {     \
   Velocity velocity;         \
+  Denoise denoise;           \
   Gelu gelu_rows;            \
   GatedGelu gated_gelu_rows; \
   }
@@ -27,6 +29,7 @@ struct Generation {
   const char* name;
   bool runs_here;
   Velocity* velocity;
+  Denoise* denoise;
   Gelu* gelu;
   GatedGelu* gated_gelu;
 };
@@ -40,10 +43,10 @@ const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_s
 
 const Generation generations[] = {
 #ifdef OXYGEN_X86
-    {"AVX-512", avx512, v4::velocity, v4::gelu_rows, v4::gated_gelu_rows},
-    {"AVX2", avx2, v3::velocity, v3::gelu_rows, v3::gated_gelu_rows},
+    {"AVX-512", avx512, v4::velocity, v4::denoise, v4::gelu_rows, v4::gated_gelu_rows},
+    {"AVX2", avx2, v3::velocity, v3::denoise, v3::gelu_rows, v3::gated_gelu_rows},
 #endif
-    {"baseline", true, baseline::velocity, baseline::gelu_rows, baseline::gated_gelu_rows},
+    {"baseline", true, baseline::velocity, baseline::denoise, baseline::gelu_rows, baseline::gated_gelu_rows},
 };
 constexpr int COUNT = sizeof(generations) / sizeof(*generations);
 
@@ -85,5 +88,9 @@ void oxygen_gated_gelu(const float* gate_up, float* out, long rows, long width, 
 
 void oxygen_velocity(const OxygenExpert* expert, const OxygenVelocity* call) {
   generations[chosen].velocity(*expert, *call);
+}
+
+void oxygen_denoise(const OxygenExpert* expert, const OxygenVelocity* call, const OxygenChunk* chunk) {
+  generations[chosen].denoise(*expert, *call, *chunk);
 }
 }

@@ -14,7 +14,6 @@ from ..engine.passes import Passes
 from ..engine.request import LanguageRequest, RunningRequest
 from ..pi05.config import TransformerConfig
 from ..pi05.expert import ActionExpert
-from ..pi05.flow import euler
 from ..pi05.layers import attend, rms_normalize
 from ..pi05.model import Pi05
 from ..pi05.packed import Linear, pack_all
@@ -135,9 +134,9 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     pack_all(by_torch)
     plan = model.plan(lab.steps)
     yield (
-        "the expert's layers in one compiled call",
-        lambda: euler(noise, lab.steps, lambda x, step: model.expert.velocity(x, plan[step], lab.slot)),
-        lambda: euler(noise, lab.steps, lambda x, step: by_torch.velocity(x, plan[step], lab.slot)),
+        "all steps of the expert in one compiled call",
+        lambda: model.expert.denoise(noise, plan, lab.slot),
+        lambda: by_torch.denoise(noise, plan, lab.slot),
     )
 
     query_width, kv_width = heads * head_dim, kv_heads * head_dim

@@ -1,29 +1,29 @@
 """The action expert's layers as one compiled call (src/action_expert.cpp): float32 on a CPU.
 
-What a velocity costs there is its weights' way through the memory and, between its products, the dispatch of small
-operations. The compiled call reads each weight once, in order, and dispatches nothing.
+What a denoise step costs there is its weights' way through the memory and, between its products, the dispatch of small
+operations. The compiled code reads each weight once a step, in order, and dispatches nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .cache import Strip
 from .config import TransformerConfig
-from .kernels import ExpertSizes, VelocityCall, library
+from .kernels import Chunk, ExpertSizes, VelocityCall, library
 
 LANES = 16
 
 
-def can_compile(config: TransformerConfig, weight: Tensor) -> bool:
+def can_compile(config: TransformerConfig, action_dim: int, weight: Tensor) -> bool:
     """Whether there is compiled code for an expert of these sizes, whose weights are like this one."""
-    widths = (config.width, config.head_dim, config.mlp_dim)
+    widths = (config.width, config.head_dim, config.mlp_dim, action_dim)
     return (
         weight.device.type == "cpu" and weight.dtype == torch.float32 and library() is not None
         and not any(width % LANES for width in widths)
@@ -31,25 +31,52 @@ def can_compile(config: TransformerConfig, weight: Tensor) -> bool:
 
 
 class CompiledExpert:
-    """weights: per layer query-key-value, out, gate-up and down, [out, in] each, copied in the order they are read."""
+    """weights: per layer query-key-value, out, gate-up and down, [out, in] each, copied in the order they are read.
 
-    def __init__(self, config: TransformerConfig, eps: float, weights: Sequence[Tensor]) -> None:
+    action_in, action_out: the projections from and to actions.
+    """
+
+    def __init__(self, config: TransformerConfig, eps: float, weights: Sequence[Tensor], action_in: nn.Linear,
+                 action_out: nn.Linear) -> None:
+        weights = [*weights, action_in.weight, action_out.weight]
         self._memory = _in_large_pages(sum(weight.numel() for weight in weights))
         self._panels = [
             room.view(-1, weight.shape[1], LANES).copy_(weight.detach().view(-1, LANES, weight.shape[1]).transpose(1, 2))
             for room, weight in zip(self._memory.split([weight.numel() for weight in weights]), weights)
         ]
+        self._ends = action_in, action_out
         self._weights = _addresses(self._panels)
         self._expert = ExpertSizes(
             config.depth, config.width, config.num_heads, config.num_kv_heads, config.head_dim, config.mlp_dim, eps,
             ctypes.addressof(self._weights),
         )
 
-    def run(self, x: Tensor, modulation: Tensor, rotary: tuple[Tensor, Tensor], strip: Strip) -> Tensor:
+    def velocity(self, x: Tensor, modulation: Tensor, rotary: tuple[Tensor, Tensor], strip: Strip) -> Tensor:
         """Embedded actions x [H, width], contiguous -> the stream after the final norm, in the same memory.
 
         modulation [norms, 3, width] or [norms, 3, H, width]; rotary [H, 1, head_dim] each. Writes the strip's suffix.
         """
+        with self._call(x, modulation, rotary, strip) as call:
+            library().oxygen_velocity(self._expert, call)
+        return x
+
+    def denoise(self, noise: Tensor, plan: Tensor, rotary: tuple[Tensor, Tensor], strip: Strip) -> Tensor:
+        """noise [H, A] -> actions [H, A], by one Euler step for each modulation of plan [steps, norms, 3, width]."""
+        actions = noise.clone(memory_format=torch.contiguous_format)
+        action_in, action_out = self._ends
+        x = noise.new_empty(len(noise), self._expert.width)
+        chunk = Chunk(
+            len(plan), noise.shape[1], actions.data_ptr(), plan.stride(0), self._panels[-2].data_ptr(),
+            action_in.bias.data_ptr(), self._panels[-1].data_ptr(), action_out.bias.data_ptr(),
+        )
+        with self._call(x, plan[0], rotary, strip) as call:
+            library().oxygen_denoise(self._expert, call, chunk)
+        return actions
+
+    @contextmanager
+    def _call(self, x: Tensor, modulation: Tensor, rotary: tuple[Tensor, Tensor], strip: Strip
+              ) -> Iterator[VelocityCall]:
+        """What the compiled code is given; its addresses hold inside the block."""
         horizon, seen = len(x), strip.horizon + strip.prefix_length
         cos, sin = (table.contiguous() for table in rotary)
         pairs = [strip.joint(layer) for layer in range(self._expert.depth)]
@@ -59,12 +86,12 @@ class CompiledExpert:
         threads = torch.get_num_threads()
         scratch = x.new_empty(library().oxygen_scratch_size(self._expert, horizon, seen, threads))
         library().oxygen_velocity(self._expert, VelocityCall(
+        yield VelocityCall(
             horizon, seen, x.data_ptr(), modulation.data_ptr(),
             modulation.stride(0), modulation.stride(1), modulation.stride(2) if modulation.ndim == 4 else 0,
             cos.data_ptr(), sin.data_ptr(), ctypes.addressof(keys), ctypes.addressof(values),
             pairs[0][0].stride(0), None if valid is None else valid.data_ptr(), scratch.data_ptr(), threads,
-        ))
-        return x
+        )
 
 
 def _in_large_pages(count: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from .cache import Strip
 from .compiled import CompiledExpert, can_compile
 from .config import Pi05Config, TransformerConfig
-from .flow import time_embedding
+from .flow import euler, time_embedding
 from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
 from .packed import pack_all
 
@@ -71,8 +71,10 @@ class ActionExpert(nn.Module):
         ]
         if matrices[0].weight is None:
             return
-        if can_compile(self.config, matrices[0].weight):
-            self._compiled = CompiledExpert(self.config, self.eps, [matrix.weight for matrix in matrices])
+        if can_compile(self.config, self.action_in.in_features, matrices[0].weight):
+            self._compiled = CompiledExpert(
+                self.config, self.eps, [matrix.weight for matrix in matrices], self.action_in, self.action_out
+            )
             for matrix in matrices:
                 matrix.weight = None
         else:
@@ -92,6 +94,12 @@ class ActionExpert(nn.Module):
         norms = [norm for layer in self.layers for norm in (layer.norm1, layer.norm2)] + [self.norm]
         return torch.stack([norm.modulation(condition) for norm in norms], dim=-3)
 
+    def denoise(self, noise: Tensor, plan: Tensor, strip: Strip) -> Tensor:
+        """noise [H, A] float32 -> actions [H, A] float32, by an Euler step for each of plan [steps, norms, 3, width]."""
+        if self._compiled is not None:
+            return self._compiled.denoise(noise, plan, strip.rotary(self.rotary), strip)
+        return euler(noise, len(plan), lambda x, step: self.velocity(x, plan[step], strip))
+
     def velocity(self, actions: Tensor, modulation: Tensor, strip: Strip) -> Tensor:
         """actions [H, A] float32 at the flow time of `modulation` [norms, 3, width] -> velocity [H, A] float32.
 
@@ -101,7 +109,7 @@ class ActionExpert(nn.Module):
         rotary = strip.rotary(self.rotary)
         x = self.action_in(actions).to(dtype)
         if self._compiled is not None:
-            return self.action_out(self._compiled.run(x, modulation, rotary, strip))
+            return self.action_out(self._compiled.velocity(x, modulation, rotary, strip))
         mask = strip.joint_mask()
         gates = modulation[:, 2].to(dtype)
         for index, layer in enumerate(self.layers):

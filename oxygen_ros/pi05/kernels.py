@@ -37,6 +37,15 @@ class VelocityCall(ctypes.Structure):
     ]
 
 
+class Chunk(ctypes.Structure):
+    """OxygenChunk of src/action_expert.hpp."""
+
+    _fields_ = [
+        ("steps", _Long), ("action_dim", _Long), ("actions", _Pointer), ("step_stride", _Long), ("in_panels", _Pointer),
+        ("in_bias", _Pointer), ("out_panels", _Pointer), ("out_bias", _Pointer),
+    ]
+
+
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """The compiled code, which colcon puts beside the modules; None where the package was installed without it, and
@@ -54,6 +63,8 @@ def library() -> ctypes.CDLL | None:
             loaded.oxygen_scratch_size.restype = _Long
             loaded.oxygen_velocity.argtypes = [ctypes.POINTER(ExpertSizes), ctypes.POINTER(VelocityCall)]
             loaded.oxygen_velocity.restype = None
+            loaded.oxygen_denoise.argtypes = [*map(ctypes.POINTER, (ExpertSizes, VelocityCall, Chunk))]
+            loaded.oxygen_denoise.restype = None
             loaded.oxygen_gelu.argtypes = [_Pointer, _Long, _Long, _Long]
             loaded.oxygen_gelu.restype = None
             loaded.oxygen_gated_gelu.argtypes = [_Pointer, _Pointer, _Long, _Long, _Long]

@@ -85,9 +85,9 @@ class Pi05(nn.Module):
 
         guidance joins them to the chunk that is being executed.
         """
-        return euler(
-            noise, len(plan), lambda x, step: self.expert.velocity(x, plan[step], strip), guidance and guidance.guide
-        )
+        if guidance is None:
+            return self.expert.denoise(noise, plan, strip)
+        return euler(noise, len(plan), lambda x, step: self.expert.velocity(x, plan[step], strip), guidance.guide)
 
     def denoise_after(self, committed: Tensor, noise: Tensor, strip: Strip, steps: int) -> Tensor:
         """Like `denoise`, with the first rows held at `committed` [delay, <= A]; for weights trained that way (rtc)."""

@@ -9,6 +9,7 @@ import torch
 from oxygen_ros.pi05.cache import Strip
 from oxygen_ros.pi05.config import PRESETS, Pi05Config
 from oxygen_ros.pi05.expert import ActionExpert
+from oxygen_ros.pi05.flow import euler, flow_times
 from oxygen_ros.pi05.random_weights import random_model
 
 SHAPES = {
@@ -64,6 +65,24 @@ def test_velocities_and_what_they_leave_in_the_cache(generation, threads, shape,
             torch.testing.assert_close(ours.joint(layer), theirs.joint(layer), atol=1e-5, rtol=1e-5)
         packed.pack()  # once more changes nothing
         torch.testing.assert_close(packed.velocity(actions, modulation, ours), expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_all_steps_in_one_call(generation, threads):
+    config = sized(SHAPES["one key/value head"], 13)
+    expert, packed = expert_of(config), expert_of(config)
+    packed.pack()
+    noise = torch.randn(13, config.action_dim, generator=torch.Generator().manual_seed(5))
+    kept = noise.clone()
+    plan = expert.modulations(torch.tensor(flow_times(7), dtype=torch.float64))
+    expected = expert.denoise(noise, plan, strip_of(config, 20))
+    strip = strip_of(config, 20)
+    torch.testing.assert_close(packed.denoise(noise, plan, strip), expected, atol=1e-5, rtol=1e-5)
+    by_velocities = euler(noise, 7, lambda x, step: packed.velocity(x, plan[step], strip))
+    torch.testing.assert_close(by_velocities, expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(noise, kept)
+    strided = noise.t().contiguous().t()
+    torch.testing.assert_close(packed.denoise(strided, plan, strip), expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.inference_mode()
