@@ -85,7 +85,6 @@ class CompiledExpert:
         valid = None if mask is None else mask.contiguous()
         threads = torch.get_num_threads()
         scratch = x.new_empty(library().oxygen_scratch_size(self._expert, horizon, seen, threads))
-        library().oxygen_velocity(self._expert, VelocityCall(
         yield VelocityCall(
             horizon, seen, x.data_ptr(), modulation.data_ptr(),
             modulation.stride(0), modulation.stride(1), modulation.stride(2) if modulation.ndim == 4 else 0,
