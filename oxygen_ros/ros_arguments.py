@@ -38,8 +38,8 @@ def parameter_files(arguments: Sequence[str]) -> list[str]:
     given, files, ours = iter(arguments), [], False
     for argument in given:
         ours = argument == "--ros-args" or ours and argument != "--"
-        if ours and argument == "--params-file":
-            files += [file for file in [next(given, "")] if file]
+        if ours and argument == "--params-file" and (file := next(given, "")):
+            files.append(file)
     return files
 
 

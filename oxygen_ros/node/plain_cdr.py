@@ -62,6 +62,7 @@ class _Fields:
 
 
 def image(serialized: bytes) -> RawImage | None:
+    """A serialised sensor_msgs/Image, whose pixels may be fewer or more than its fields say."""
     try:
         fields = _Fields(serialized)
         height, width = fields.numbers("I", 4, 2)
@@ -74,7 +75,7 @@ def image(serialized: bytes) -> RawImage | None:
 
 
 def joint_state(serialized: bytes) -> tuple[list[str], tuple[float, ...]] | None:
-    """Names and positions."""
+    """Names and positions of a serialised sensor_msgs/JointState, as many of each as it has: they need not pair."""
     try:
         fields = _Fields(serialized)
         (count,) = fields.numbers("I", 4)

@@ -158,7 +158,7 @@ class Recorder(TorchDispatchMode):
 
 @pytest.mark.parametrize("text_attention", ["bidirectional", "causal"])
 def test_what_is_replayed_is_what_was_recorded(model, observe, monkeypatch, text_attention):
-    """As a CUDA graph does it: the operations of the first time, on the very tensors of the first time, and no Python."""
+    """As a CUDA graph does it: the operations of the first time, on the tensors of the first time, and no Python."""
 
     def run(graphs, key, work):
         if key in graphs._replay:
@@ -170,7 +170,9 @@ def test_what_is_replayed_is_what_was_recorded(model, observe, monkeypatch, text
 
     monkeypatch.setattr(Graphs, "run", run)
     monkeypatch.setattr(kernels, "can_run", lambda x: False)  # no operation of torch's: it would not be recorded
-    settings = EngineSettings(denoise_steps=2, text_attention=text_attention, slots=3, max_requests=2, steps_per_frame=2)
+    settings = EngineSettings(
+        denoise_steps=2, text_attention=text_attention, slots=3, max_requests=2, steps_per_frame=2
+    )
     recorded, plain = (Engine(model, replace(settings, fixed_shapes=fixed)) for fixed in (True, False))
     for seed in range(8):
         outputs = []

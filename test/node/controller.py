@@ -1,4 +1,4 @@
-"""ros2_control's joint_trajectory_controller, as far as what a node publishes can tell: what it takes, what it commands.
+"""ros2_control's joint_trajectory_controller, as far as what a node publishes can tell: what it takes and commands.
 
 Each rule names where it was read: joint_trajectory_controller.cpp or trajectory.cpp of ros-controls/ros2_controllers,
 branch jazzy, 2026. Left out: accelerations and effort, wrapped joints, speed scaling, tolerances, actions.
@@ -71,7 +71,8 @@ class Controller:
             self._before = self._commanded
             if not self._from_desired:
                 here = self._commanded.positions if positions is None else np.array(positions, float)
-                self._before = Point(now, here, np.zeros(len(here)) if velocities is None else np.array(velocities, float))
+                moving = np.zeros(len(here)) if velocities is None else np.array(velocities, float)
+                self._before = Point(now, here, moving)
         self._sample(now)
         sampled = self._sample(now + self._period, advance=False)
         if sampled is not None:

@@ -1,7 +1,7 @@
 """Nav2's lifecycle manager and its end of a bond, as far as a node can tell; and bond's message, where there is no ROS.
 
-Read in nav2_lifecycle_manager/src/lifecycle_manager.cpp (ros-navigation/navigation2, branch jazzy) and bondcpp/src/bond.cpp
-and bond/BondSM.sm (ros/bond_core, branch ros2).
+Read in nav2_lifecycle_manager/src/lifecycle_manager.cpp (ros-navigation/navigation2, branch jazzy) and
+bondcpp/src/bond.cpp and bond/BondSM.sm (ros/bond_core, branch ros2).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ ament_package()
 _PACKAGE = """\
 <package format="3">
   <name>bond</name> <version>0.0.0</version> <description>bond/msg/Status</description>
-  <maintainer email="maintainers@users.noreply.a-seed-7efa82aa.example">oxygen_ros maintainers</maintainer> <license>Apache-2.0</license>
+  <maintainer email="maintainers@users.noreply.a-seed-7efa82aa.example">oxygen_ros maintainers</maintainer>
+  <license>Apache-2.0</license>
   <buildtool_depend>ament_cmake</buildtool_depend>
   <buildtool_depend>rosidl_default_generators</buildtool_depend>
   <depend>std_msgs</depend>

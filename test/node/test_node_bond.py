@@ -24,7 +24,8 @@ def bond_package(tmp_path_factory):
             patched.setenv(name, path, prepend=os.pathsep)
         patched.syspath_prepend(paths["PYTHONPATH"])
         importlib.invalidate_caches()
-        # A process is asked for its search path of libraries once, when it starts: here they are found because they are in.
+        # A process is asked for its search path of libraries once, when it starts: here they are found because they
+        # are in.
         for file in sorted(Path(paths["LD_LIBRARY_PATH"]).glob("*.so")):
             ctypes.CDLL(str(file))
         yield paths

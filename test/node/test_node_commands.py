@@ -76,7 +76,7 @@ def test_guidance_makes_the_seam_smaller(joined):
 
 
 def test_a_trajectory_controller_takes_every_one(joined):
-    """At 100 Hz it goes from its command on to where each chunk is, within the one step until the chunk's next point."""
+    """At 100 Hz it goes from its command on to where each chunk is, within the one step until its next point."""
     joined.reset()
     period, taken, commanded = 0.01, [], []
     controller = None

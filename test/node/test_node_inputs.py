@@ -209,7 +209,8 @@ def test_four_bytes_that_crash_the_middleware_s_own_reader_are_refused(robot):
     robot.instruction.publish(b"\0\1\0\x25")
     robot.wait_for(lambda: robot.heard.said("instruction refused: message: found 4 bytes"), "a line")
     robot.instead, good_from = {}, robot.now()
-    robot.wait_for(lambda: robot.heard.chunks and nanoseconds(robot.heard.chunks[-1].header.stamp) > good_from, "chunks")
+    robot.wait_for(lambda: robot.heard.chunks and nanoseconds(robot.heard.chunks[-1].header.stamp) > good_from,
+                   "chunks")
 
 
 def not_text(serialized: bytes, place: bytes):

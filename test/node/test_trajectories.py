@@ -27,8 +27,8 @@ def chunk(sent: float, state=None):
 
 
 def played(controller: Controller, arrivals: dict[float, object], end: float, lag: float = 0.0) -> np.ndarray:
-    """[n, joints]: what is commanded for each tenth of a step from START to `end` steps later; `arrivals` are messages by
-    the step in which they arrive. The joints follow with a lag of so many steps."""
+    """[n, joints]: what is commanded for each tenth of a step from START to `end` steps later; `arrivals` are messages
+    by the step in which they arrive. The joints follow with a lag of so many steps."""
     commanded, arrivals = [controller.update(START)[0]], dict(arrivals)
     for tenth in range(round(end * 10)):
         now = START + tenth * STEP // 10

@@ -19,7 +19,10 @@ ROOMS = {
     "node": {"engine", "embodiment", "checkpoint"},
     "soak": {"node", "replay"},
 }
-LIVE = {"bench/cameras.py", "bench/metered_node.py", "bench/node_cost.py", "bench/slow_node.py", "replay/live.py", "replay/player.py"}
+LIVE = {
+    "bench/cameras.py", "bench/metered_node.py", "bench/node_cost.py", "bench/slow_node.py", "replay/live.py",
+    "replay/player.py",
+}
 """The halves of rooms without ROS that speak to a node."""
 ROS = {"rclpy", "std_msgs", "sensor_msgs", "builtin_interfaces", "diagnostic_msgs", "lifecycle_msgs", "trajectory_msgs"}
 WITH_ROS = {"node", "sim", "soak", "demo.py", "ros_arguments.py"}

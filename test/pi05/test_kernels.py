@@ -38,8 +38,10 @@ def test_a_library_of_another_machine_is_told_and_done_without(tmp_path, monkeyp
         assert kernels.library.__wrapped__() is None
 
 
-@pytest.mark.parametrize("x", [torch.randn(6, 8)[:, ::2], torch.randn(6, 4).bfloat16(), torch.randn(6, 4).requires_grad_()],
-                         ids=["strided", "bfloat16", "with a gradient"])
+@pytest.mark.parametrize(
+    "x", [torch.randn(6, 8)[:, ::2], torch.randn(6, 4).bfloat16(), torch.randn(6, 4).requires_grad_()],
+    ids=["strided", "bfloat16", "with a gradient"],
+)
 def test_what_the_compiled_code_does_not_take(x):
     exact = F.gelu(x.detach().double(), approximate="tanh")
     torch.testing.assert_close(gelu(x).detach().double(), exact, atol=1e-2, rtol=1e-2)
