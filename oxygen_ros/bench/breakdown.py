@@ -178,8 +178,12 @@ def breakdown(lab: Laboratory, repeats: int = 7) -> Iterator[tuple[str, dict[str
 
 
 @torch.inference_mode()
-def limits(lab: Laboratory, flops_per_s: float) -> Iterator[tuple[str, dict[str, float]]]:
-    """Prefill, denoise and a decode step of `rows` requests: {bound_s, measured_s, fraction}."""
+def limits(lab: Laboratory, flops_per_s: float, bytes_per_s: float) -> Iterator[tuple[str, dict[str, float]]]:
+    """Prefill, denoise and a decode step of `rows` requests: {bound_s, measured_s, fraction, cached_bound_s}.
+
+    cached_bound_s: the bound if a round's bytes come as fast as so many do that are read over and over. What a denoise
+    step reads may stay in a cache until the next one, which then is faster than main memory allows.
+    """
     config, itemsize, prefix = lab.model.config, lab.model.dtype.itemsize, lab.slot.prefix_length
     images, text = len(lab.observation.images), len(lab.observation.tokens)
     for name, work, rounds, measured in (
@@ -187,10 +191,12 @@ def limits(lab: Laboratory, flops_per_s: float) -> Iterator[tuple[str, dict[str,
         ("denoise", roofline.denoise(config, prefix, lab.steps, itemsize), lab.steps, lab.denoise),
         ("decode", roofline.decode(config, prefix, lab.rows, itemsize), 1, lambda: lab.decode(lab.rows)),
     ):
-        # What a round reads may stay in a cache until the next: the limit is then the cache's bandwidth.
-        bytes_per_s = bandwidth(lab.device, lab.model.dtype, int(work.bytes / rounds))
+        cached = bandwidth(lab.device, lab.model.dtype, int(work.bytes / rounds))
         bound, took = work.bound(flops_per_s, bytes_per_s), seconds(measured, lab.device, repeats=9)
-        yield name, {"bound_s": bound, "measured_s": took, "fraction": bound / took}
+        yield name, {
+            "bound_s": bound, "measured_s": took, "fraction": bound / took,
+            "cached_bound_s": work.bound(flops_per_s, max(bytes_per_s, cached)),
+        }
 
 
 def _in_turn(works: Sequence[Work], device: torch.device, repeats: int) -> list[float]:

@@ -121,12 +121,8 @@ def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
                 _say(f"measured: {name}")
                 result["breakdown"][name] = item
         if args.roofline:
-            flops = probes.matmul_flops(device, dtype)
-            result["roofline"] = {
-                "matmul_flops": flops,
-                "bandwidth_bytes_per_s": probes.bandwidth(device, dtype),
-                **dict(limits(lab, flops)),
-            }
+            rates = probes.matmul_flops(device, dtype), probes.bandwidth(device, dtype)
+            result["roofline"] = dict(zip(("matmul_flops", "bandwidth_bytes_per_s"), rates)) | dict(limits(lab, *rates))
     except KeyboardInterrupt:
         _say("stopped; this is what was measured until then")
         return result, True

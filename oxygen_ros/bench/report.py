@@ -90,9 +90,10 @@ def table(result: Mapping) -> str:
                 for name, item in result["breakdown"].items()]
         lines += ["", *_aligned([["what it saves", "ms with", "without", "ratio"], *rows])]
     if result["roofline"]:
-        rows = [[name, _ms(part["bound_s"]), _ms(part["measured_s"]), f"{100 * part['fraction']:.0f} %"]
+        rows = [[name, _ms(part["bound_s"]), _ms(part["measured_s"]), f"{100 * part['fraction']:.0f} %",
+                 f"{100 * part['cached_bound_s'] / part['measured_s']:.0f} %"]
                 for name, part in result["roofline"].items() if isinstance(part, dict)]
-        lines += ["", *_aligned([["limit", "bound ms", "measured", "reached"], *rows])]
+        lines += ["", *_aligned([["limit", "bound ms", "measured", "reached", "if read from a cache"], *rows])]
     if told := result.get("beside"):
         lines += ["", f"first chunk alone {_ms(told['alone_s'])} ms, beside {told['requests']} live requests "
                   f"{_ms(told['beside_s'])} ms: {100 * told['change']:+.1f} %"]

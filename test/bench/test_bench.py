@@ -39,7 +39,9 @@ def test_json(tmp_path, capsys):
     assert result["modes"]["isolated_sequential"]["speedup_vs_isolated_sequential"] == 1.0
     assert set(result["roofline"]) == {"matmul_flops", "bandwidth_bytes_per_s", "prefill", "denoise", "decode"}
     for part in ("prefill", "denoise", "decode"):
-        assert set(result["roofline"][part]) == {"bound_s", "measured_s", "fraction"}
+        limit = result["roofline"][part]
+        assert set(limit) == {"bound_s", "measured_s", "fraction", "cached_bound_s"}
+        assert limit["cached_bound_s"] <= limit["bound_s"] == pytest.approx(limit["fraction"] * limit["measured_s"])
     assert len(result["breakdown"]) >= 10
     table = capsys.readouterr().out
     assert "GFLOP/s" in table and "isolated_parallel" in table and "arg-max of the logits" in table
