@@ -5,7 +5,6 @@ Receipt is on the steady clock, stamps are ROS time. A message counts as fresh o
 
 from __future__ import annotations
 
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,11 +14,11 @@ import numpy as np
 
 from .embodiment.errors import InputError
 from .embodiment.joints import JointBuffer
+from .plain_cdr import header_stamp_ns, same_but_for_stamp
 
 # A driver may stamp the end of an exposure by a clock that is a little ahead of ours.
 FUTURE_TOLERANCE = 0.1  # s
 _REMEMBERED = 2.0  # s that a refusal is reported, so that good messages between two reports do not hide it
-_HEADER = 12  # bytes that hold encapsulation and stamp
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ class CameraInput(Source):
         if newest is not None and given and self._overtaken(stamp_ns, newest.stamp_ns):
             self.late += 1
             return
-        same = self.frozen_after and newest is not None and _same_but_for_stamp(serialized, newest.serialized)
+        same = self.frozen_after and newest is not None and same_but_for_stamp(serialized, newest.serialized)
         self._alike = self._alike + 1 if same else 0
         self._gap_ns = now.steady_ns - newest.receipt.steady_ns if newest else 0
         self._newest = Arrival(serialized, stamp_ns, now)
@@ -383,28 +382,3 @@ class Inputs:
                           f"camera_skew is {self.skew:g} s"))
             for name, stamp in stamps.items() if (behind := (stamps[newest] - stamp) / 1e9) > self.skew
         ]
-
-
-def header_stamp_ns(serialized: bytes) -> int:
-    """The stamp of a serialised message that begins with a std_msgs/Header, without deserialising it.
-
-    CDR: four bytes of encapsulation, whose second says little endian, then int32 seconds and uint32 nanoseconds.
-    """
-    if len(serialized) < _HEADER:
-        return 0
-    seconds, nanoseconds = struct.unpack_from("<iI" if serialized[1] & 1 else ">iI", serialized, 4)
-    return seconds * 1_000_000_000 + nanoseconds
-
-
-def restamped(serialized: bytes, stamp_ns: int) -> bytes:
-    """The same message with another stamp; one too short for a stamp as it is."""
-    if len(serialized) < _HEADER:
-        return serialized
-    order = "<iI" if serialized[1] & 1 else ">iI"
-    return serialized[:4] + struct.pack(order, stamp_ns // 10**9, stamp_ns % 10**9) + serialized[_HEADER:]
-
-
-def _same_but_for_stamp(one: bytes, other: bytes) -> bool:
-    # The end tells nearly always, without a copy of the whole.
-    end = slice(max(_HEADER, len(one) - 4096), None)
-    return len(one) == len(other) and one[end] == other[end] and one[_HEADER:] == other[_HEADER:]

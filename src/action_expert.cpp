@@ -1,4 +1,4 @@
-// One velocity of the action expert: every layer over the few rows of a chunk, in one call.
+// The action expert over the few rows of a chunk: one velocity, or all Euler steps from noise to actions, in one call.
 //
 // A denoise step multiplies ten to fifty rows with every weight of the expert. A general matrix library reads those
 // weights at half the memory's speed, and between its products a hundred small operations are dispatched. Here each
@@ -9,6 +9,8 @@
 
 namespace GENERATION {
 namespace {
+
+static_assert(LANES == 16, "what action_expert.hpp and compiled_expert.py lay panels out for");
 
 // As many rows as their sums stay in registers beside the weight.
 #ifdef __AVX512F__

@@ -1,4 +1,4 @@
-// What oxygen_ros/pi05/compiled.py hands over. All numbers are float32; strides count floats.
+// What oxygen_ros/pi05/compiled_expert.py hands over. All numbers are float32; strides count floats.
 
 #pragma once
 

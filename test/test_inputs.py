@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from oxygen_ros.embodiment.errors import InputError
-from oxygen_ros.inputs import CameraInput, Inputs, JointInput, NotReady, Now, header_stamp_ns, restamped
+from oxygen_ros.inputs import CameraInput, Inputs, JointInput, NotReady, Now
+from oxygen_ros.plain_cdr import header_stamp_ns, restamped
 
 S = 10**9
 T = 1000 * S

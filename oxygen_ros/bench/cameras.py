@@ -16,7 +16,7 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image, JointState
 
 from ..embodiment.registry import robot
-from ..inputs import restamped
+from ..plain_cdr import restamped
 from ..node import qos
 
 HEIGHT, WIDTH, VARIETY = 480, 640, 4

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ..pi05 import fixed
+from ..pi05 import fixed_shapes
+from ..pi05.backbone import check_shared
 from ..pi05.flow import euler
 from ..pi05.model import Pi05
 from ..pi05.rtc import Guidance
@@ -57,7 +58,7 @@ class FixedPasses(Passes):
         self._tokens = torch.zeros(config.max_token_len, dtype=torch.int64, device=device)
         lengths = torch.zeros(pool.slots_total, dtype=torch.int64, device=device)
         self._strips = [
-            fixed.FixedStrip(strip, config.action_horizon, length) for strip, length in zip(pool.strips, lengths)
+            fixed_shapes.FixedStrip(strip, config.action_horizon, length) for strip, length in zip(pool.strips, lengths)
         ]
         self._last = torch.zeros(1, dtype=torch.int64, device=device)
         self._hidden = torch.empty(1, config.backbone.width, device=device, dtype=dtype)
@@ -94,7 +95,7 @@ class FixedPasses(Passes):
             # A prompt of its own may fill the room of cameras that are missing: rare enough to be computed as it comes.
             return super()._prefill(sight, tokens, slot, causal, shared_tokens, wants_hidden)
         shared = None if shared_tokens is None else pictures + shared_tokens
-        fixed.check_shared(pictures + text, shared, pictures if causal else None)
+        check_shared(pictures + text, shared, pictures if causal else None)
         slot.begin(pictures + text, shared=shared)
         with self._graphs.urgent():
             if sight.pictures.data_ptr() != self._pictures.data_ptr():
@@ -110,7 +111,7 @@ class FixedPasses(Passes):
             x = torch.cat((self._pictures[:pictures], self.model.backbone.embed(self._tokens[:text])))
             causal_from = pictures if causal else None
             self._hidden.copy_(
-                fixed.prefill(self.model.backbone, x, self._strips[slot], self._last, causal_from)
+                fixed_shapes.prefill(self.model.backbone, x, self._strips[slot], self._last, causal_from)
             )
 
         self._graphs.run(("prefill", slot, pictures, text, causal), work)
@@ -165,7 +166,7 @@ class FixedPasses(Passes):
 
     def _step(self) -> None:
         token, slot, shared, said = self._seats
-        hidden = fixed.advance(
+        hidden = fixed_shapes.advance(
             self.model.backbone, token, self._pool.strips, self._pool.tails, self._noise_shape[0], slot, shared, said
         )
         self._logits.copy_(self.model.backbone.logits(hidden))

@@ -12,6 +12,7 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import Marker, MarkerArray
 
+from .. import plain_cdr
 from ..commander import Chunk
 from ..curves import colour, curves
 from ..embodiment.errors import InputError
@@ -19,7 +20,6 @@ from ..embodiment.images import picture
 from ..embodiment.robot import Robot
 from ..engine.outputs import FinishReason, Task, Token
 from ..msg import ActionChunk, Instruction, LanguageToken
-from . import plain_cdr
 
 _SHORTEST = 12  # bytes, of any message that is heard here; the four of an encapsulation alone can crash Fast CDR
 CAMERA_TYPES = {"raw": Image, "compressed": CompressedImage}

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cache import Strip
-from .compiled import CompiledExpert, can_compile
+from .compiled_expert import CompiledExpert, can_compile
 from .config import Pi05Config, TransformerConfig
 from .flow import euler, time_embedding
 from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize

@@ -86,10 +86,14 @@ def use(generation: str) -> None:
     library().oxygen_use(generations().index(generation))
 
 
+def available(x: Tensor) -> bool:
+    """Whether there is compiled code for tensors of this one's device and type."""
+    return x.device.type == "cpu" and x.dtype == torch.float32 and library() is not None
+
+
 def can_run(x: Tensor) -> bool:
-    """Whether there is compiled code for tensors like this one."""
-    fits = x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous() and not x.requires_grad
-    return fits and library() is not None
+    """Whether the functions below take this tensor."""
+    return available(x) and x.is_contiguous() and not x.requires_grad
 
 
 def gelu_(x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ..inputs import header_stamp_ns
+from ..plain_cdr import header_stamp_ns
 from .compression import PACKED, PackedError, unpack_file, unpacked
 from .storage import STORAGES, BagError, Content, Recorded, Topic, gathered
 

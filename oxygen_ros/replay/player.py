@@ -20,7 +20,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
-from ..inputs import header_stamp_ns, restamped
+from ..plain_cdr import header_stamp_ns, restamped
 from ..ros_arguments import RosArgumentsError, without_ros_arguments
 from .bag import Bag, BagError, Recorded, Topic, in_its_own_time, open_bag
 

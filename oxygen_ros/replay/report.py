@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from ..embodiment.errors import InputError
-from ..inputs import header_stamp_ns
+from ..plain_cdr import header_stamp_ns
 from . import svg
 from .evaluate import Evaluation
 from .measures import executed

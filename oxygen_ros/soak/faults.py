@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import JointState
 
-from ..inputs import restamped
+from ..plain_cdr import restamped
 
 S = 1_000_000_000  # ns
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, JointState
 
-from ..inputs import restamped
+from ..plain_cdr import restamped
 from ..node import qos
 from ..replay.bag import Bag
 from .faults import Fault, Tamper

@@ -11,7 +11,7 @@ from ament_index_python.packages import get_package_share_directory
 from bags import BAG, COPIES, beginning, typestore, write_mcap, write_ros1, write_rosbag2
 
 from oxygen_ros.embodiment.images import decode_compressed
-from oxygen_ros.inputs import header_stamp_ns, restamped
+from oxygen_ros.plain_cdr import header_stamp_ns, restamped
 from oxygen_ros.replay.bag import BagError, Recorded, open_bag
 from oxygen_ros.replay.evaluate import evaluate
 from oxygen_ros.replay.many import Order, one

@@ -16,18 +16,15 @@ from torch import Tensor, nn
 
 from .cache import Strip
 from .config import TransformerConfig
-from .kernels import Chunk, ExpertSizes, VelocityCall, library
+from .kernels import Chunk, ExpertSizes, VelocityCall, available, library
 
-LANES = 16
+LANES = 16  # of src/lanes.hpp
 
 
 def can_compile(config: TransformerConfig, action_dim: int, weight: Tensor) -> bool:
     """Whether there is compiled code for an expert of these sizes, whose weights are like this one."""
     widths = (config.width, config.head_dim, config.mlp_dim, action_dim)
-    return (
-        weight.device.type == "cpu" and weight.dtype == torch.float32 and library() is not None
-        and not any(width % LANES for width in widths)
-    )
+    return available(weight) and not any(width % LANES for width in widths)
 
 
 class CompiledExpert:
@@ -62,8 +59,11 @@ class CompiledExpert:
 
     def denoise(self, noise: Tensor, plan: Tensor, rotary: tuple[Tensor, Tensor], strip: Strip) -> Tensor:
         """noise [H, A] -> actions [H, A], by one Euler step for each modulation of plan [steps, norms, 3, width]."""
-        actions = noise.clone(memory_format=torch.contiguous_format)
         action_in, action_out = self._ends
+        if noise.shape != (strip.horizon, action_in.in_features) or noise.dtype != torch.float32:
+            raise ValueError(f"noise is {noise.dtype} {list(noise.shape)}, expected torch.float32 "
+                             f"[{strip.horizon}, {action_in.in_features}]")
+        actions = noise.clone(memory_format=torch.contiguous_format)
         x = noise.new_empty(len(noise), self._expert.width)
         chunk = Chunk(
             len(plan), noise.shape[1], actions.data_ptr(), plan.stride(0), self._panels[-2].data_ptr(),
@@ -78,6 +78,9 @@ class CompiledExpert:
               ) -> Iterator[VelocityCall]:
         """What the compiled code is given; its addresses hold inside the block."""
         horizon, seen = len(x), strip.horizon + strip.prefix_length
+        # Beyond them lies memory of somebody else.
+        if horizon != strip.horizon or x.dtype != strip.dtype:
+            raise ValueError(f"{horizon} actions in {x.dtype}, the strip is for {strip.horizon} in {strip.dtype}")
         cos, sin = (table.contiguous() for table in rotary)
         pairs = [strip.joint(layer) for layer in range(self._expert.depth)]
         keys, values = (_addresses([pair[i] for pair in pairs]) for i in (0, 1))

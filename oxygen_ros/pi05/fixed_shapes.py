@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from .backbone import Backbone, Memory, causal_text, check_shared
+from .backbone import Backbone, Memory, causal_text
 from .cache import KeyValue, Strip
 from .layers import RotaryTable
 

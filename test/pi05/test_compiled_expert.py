@@ -37,6 +37,17 @@ def expert_of(config: Pi05Config) -> ActionExpert:
     return expert
 
 
+def pair_of(config: Pi05Config) -> tuple[ActionExpert, ActionExpert]:
+    """The same expert, as torch computes it and packed."""
+    packed = expert_of(config)
+    packed.pack()
+    return expert_of(config), packed
+
+
+def noise_of(config: Pi05Config) -> torch.Tensor:
+    return torch.randn(config.action_horizon, config.action_dim, generator=torch.Generator().manual_seed(4))
+
+
 def strip_of(config: Pi05Config, prefix: int, valid: torch.Tensor | None = None) -> Strip:
     """A prefix at random, in a slot with room for more."""
     backbone, generator = config.backbone, torch.Generator().manual_seed(3)
@@ -51,15 +62,13 @@ def strip_of(config: Pi05Config, prefix: int, valid: torch.Tensor | None = None)
 @torch.inference_mode()
 def test_velocities_and_what_they_leave_in_the_cache(generation, threads, shape, rows):
     config = sized(shape, rows)
-    expert = expert_of(config)
+    expert, packed = pair_of(config)
+    assert packed.layers[0].mlp.down.weight is None, "the compiled code has not taken the weights"
     modulation = expert.modulations(torch.tensor(0.7, dtype=torch.float64))
     for prefix in (1, 5, 33):
-        actions = torch.randn(rows, config.action_dim, generator=torch.Generator().manual_seed(rows))
+        actions = noise_of(config)
         theirs, ours = strip_of(config, prefix), strip_of(config, prefix)
         expected = expert.velocity(actions, modulation, theirs)
-        packed = expert_of(config)
-        packed.pack()
-        assert packed.layers[0].mlp.down.weight is None, "the compiled code has not taken the weights"
         torch.testing.assert_close(packed.velocity(actions, modulation, ours), expected, atol=1e-5, rtol=1e-5)
         for layer in range(config.expert.depth):
             torch.testing.assert_close(ours.joint(layer), theirs.joint(layer), atol=1e-5, rtol=1e-5)
@@ -70,9 +79,8 @@ def test_velocities_and_what_they_leave_in_the_cache(generation, threads, shape,
 @torch.inference_mode()
 def test_all_steps_in_one_call(generation, threads):
     config = sized(SHAPES["one key/value head"], 13)
-    expert, packed = expert_of(config), expert_of(config)
-    packed.pack()
-    noise = torch.randn(13, config.action_dim, generator=torch.Generator().manual_seed(5))
+    expert, packed = pair_of(config)
+    noise = noise_of(config)
     kept = noise.clone()
     plan = expert.modulations(torch.tensor(flow_times(7), dtype=torch.float64))
     expected = expert.denoise(noise, plan, strip_of(config, 20))
@@ -88,12 +96,11 @@ def test_all_steps_in_one_call(generation, threads):
 @torch.inference_mode()
 def test_hidden_positions_and_a_flow_time_for_each_row(generation):
     config = sized(SHAPES["two of four queries"], 10)
-    expert, packed = expert_of(config), expert_of(config)
-    packed.pack()
+    expert, packed = pair_of(config)
     valid = torch.rand(40, generator=torch.Generator().manual_seed(0)) < 0.5
     times = torch.linspace(1, 0, 10, dtype=torch.float64)
     each = expert.modulations(times).permute(1, 2, 0, 3)  # as real-time chunking's trained prefixes hand it over
-    actions = torch.randn(10, config.action_dim, generator=torch.Generator().manual_seed(4))
+    actions = noise_of(config)
     expected = expert.velocity(actions, each, strip_of(config, 40, valid))
     hidden = strip_of(config, 40, valid)
     for layer in range(config.expert.depth):
@@ -103,12 +110,28 @@ def test_hidden_positions_and_a_flow_time_for_each_row(generation):
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("wrong", [(9, 32), (11, 32), (10, 16), (10, 48)], ids=str)
+def test_what_would_reach_past_the_memory_is_refused(wrong):
+    config = sized(SHAPES["one key/value head"], 10)
+    expert, packed = pair_of(config)
+    plan = expert.modulations(torch.tensor(flow_times(2), dtype=torch.float64))
+    strip = strip_of(config, 20)
+    kept = [part.clone() for layer in range(config.expert.depth) for part in strip.joint(layer)]
+    with pytest.raises(ValueError, match=r"noise is torch.float32 \[\d+, \d+\], expected torch.float32 \[10, 32\]"):
+        packed.denoise(torch.zeros(wrong), plan, strip)
+    with pytest.raises(ValueError, match="noise is torch.float64"):
+        packed.denoise(torch.zeros(10, 32, dtype=torch.float64), plan, strip)
+    with pytest.raises((ValueError, RuntimeError)):  # torch's own error for a width that its product does not take
+        packed.velocity(torch.zeros(wrong), plan[0], strip)
+    assert all(map(torch.equal, kept, [part for layer in range(config.expert.depth) for part in strip.joint(layer)]))
+
+
+@torch.inference_mode()
 def test_large_scores_and_what_is_not_a_number(generation):
     config = sized(SHAPES["one key/value head"], 10)
-    expert, packed = expert_of(config), expert_of(config)
-    packed.pack()
+    expert, packed = pair_of(config)
     modulation = expert.modulations(torch.tensor(0.2, dtype=torch.float64))
-    actions = torch.randn(10, config.action_dim, generator=torch.Generator().manual_seed(4))
+    actions = noise_of(config)
     theirs, ours = strip_of(config, 20), strip_of(config, 20)
     for strip in (theirs, ours):
         for layer in range(config.expert.depth):
@@ -125,10 +148,9 @@ def test_sizes_without_compiled_code_are_packed_for_torch(field, size):
     sizes = {field: size}
     config = replace(config, expert=replace(config.expert, **sizes),
                      backbone=replace(config.backbone, **(sizes if field == "head_dim" else {})))
-    expert, packed = expert_of(config), expert_of(config)
+    expert, packed = pair_of(config)
     packed.pack()
-    packed.pack()
-    actions = torch.randn(10, config.action_dim, generator=torch.Generator().manual_seed(4))
+    actions = noise_of(config)
     with torch.inference_mode():
         modulation = expert.modulations(torch.tensor(0.2, dtype=torch.float64))
         expected = expert.velocity(actions, modulation, strip_of(config, 20))

@@ -10,7 +10,8 @@ from sensor_msgs.msg import Image, JointState
 
 from oxygen_ros.embodiment.errors import InputError
 from oxygen_ros.embodiment.images import picture
-from oxygen_ros.node import messages, plain_cdr
+from oxygen_ros import plain_cdr
+from oxygen_ros.node import messages
 
 
 def image(frame_id="camera", encoding="rgb8", height=4, width=6, channels=3, padding=0, **fields):
