@@ -1,20 +1,21 @@
-// The functions that Python calls; each goes to what was built for the best processor generation that this machine has.
+// The functions that Python calls, of the processor generation that it names: 0 is the best that this machine has.
 
-#include "action_expert.hpp"
+#include "transformer.hpp"
 
 namespace {
-using Velocity = void(const OxygenExpert&, const OxygenVelocity&);
-using Denoise = void(const OxygenExpert&, OxygenVelocity, const OxygenChunk&);
+using Transformer = void(const OxygenTransformer&, const OxygenCall&);
+using Denoise = void(const OxygenTransformer&, OxygenCall, const OxygenChunk&);
+using Linear = void(const float*, long, long, const float*, long, float*, long);
 using Gelu = void(float*, long, long, long);
-using GatedGelu = void(const float*, float*, long, long, long);
 }  // namespace
 
 #define DECLARE(GENERATION)  \
   namespace GENERATION {     \
-  Velocity velocity;         \
+  Transformer transformer;   \
   Denoise denoise;           \
+  Linear linear_rows;        \
   Gelu gelu_rows;            \
-  GatedGelu gated_gelu_rows; \
+  extern const int panel;    \
   }
 
 DECLARE(baseline)
@@ -28,10 +29,11 @@ namespace {
 struct Generation {
   const char* name;
   bool runs_here;
-  Velocity* velocity;
+  const int& panel;
+  Transformer* transformer;
   Denoise* denoise;
+  Linear* linear;
   Gelu* gelu;
-  GatedGelu* gated_gelu;
 };
 
 #ifdef OXYGEN_X86
@@ -43,54 +45,49 @@ const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_s
 
 const Generation generations[] = {
 #ifdef OXYGEN_X86
-    {"AVX-512", avx512, v4::velocity, v4::denoise, v4::gelu_rows, v4::gated_gelu_rows},
-    {"AVX2", avx2, v3::velocity, v3::denoise, v3::gelu_rows, v3::gated_gelu_rows},
+    {"AVX-512", avx512, v4::panel, v4::transformer, v4::denoise, v4::linear_rows, v4::gelu_rows},
+    {"AVX2", avx2, v3::panel, v3::transformer, v3::denoise, v3::linear_rows, v3::gelu_rows},
 #endif
-    {"baseline", true, baseline::velocity, baseline::denoise, baseline::gelu_rows, baseline::gated_gelu_rows},
+    {"baseline", true, baseline::panel, baseline::transformer, baseline::denoise, baseline::linear_rows, baseline::gelu_rows},
 };
-constexpr int COUNT = sizeof(generations) / sizeof(*generations);
 
-// The index of the best one from `first` on; COUNT where there is none.
-int next(int first) {
-  while (first < COUNT && !generations[first].runs_here) ++first;
-  return first;
+// The index-th one of those that run here; null where there are not so many.
+const Generation* runnable(long index) {
+  for (const Generation& generation : generations) {
+    if (generation.runs_here && index-- == 0) return &generation;
+  }
+  return nullptr;
 }
-
-int chosen = next(0);
 
 }  // namespace
 
 extern "C" {
 
-// The name of the index-th one, the best first, of those that run here; null after the last.
-const char* oxygen_generation(int index) {
-  int at = next(0);
-  while (index-- > 0 && at < COUNT) at = next(at + 1);
-  return at < COUNT ? generations[at].name : nullptr;
+const char* oxygen_generation(long index) {
+  const Generation* generation = runnable(index);
+  return generation ? generation->name : nullptr;
 }
 
-// Take the index-th one from now on.
-void oxygen_use(int index) {
-  int at = next(0);
-  while (index-- > 0) at = next(at + 1);
-  if (at < COUNT) chosen = at;
+long oxygen_panel_width(long generation) { return runnable(generation)->panel; }
+
+long oxygen_scratch_size(const OxygenTransformer* net, const OxygenCall* call) {
+  return oxygen_scratch(*net, *call).size;
 }
 
-long oxygen_scratch_size(const OxygenExpert* expert, long horizon, long seen, long threads) {
-  return oxygen_scratch(*expert, horizon, seen, threads).size;
+void oxygen_transformer(long generation, const OxygenTransformer* net, const OxygenCall* call) {
+  runnable(generation)->transformer(*net, *call);
 }
 
-void oxygen_gelu(float* x, long rows, long width, long threads) { generations[chosen].gelu(x, rows, width, threads); }
-
-void oxygen_gated_gelu(const float* gate_up, float* out, long rows, long width, long threads) {
-  generations[chosen].gated_gelu(gate_up, out, rows, width, threads);
+void oxygen_denoise(long generation, const OxygenTransformer* net, const OxygenCall* call, const OxygenChunk* chunk) {
+  runnable(generation)->denoise(*net, *call, *chunk);
 }
 
-void oxygen_velocity(const OxygenExpert* expert, const OxygenVelocity* call) {
-  generations[chosen].velocity(*expert, *call);
+void oxygen_linear(long generation, const float* x, long rows, long depth, const float* panels, long outputs, float* out,
+                   long threads) {
+  runnable(generation)->linear(x, rows, depth, panels, outputs, out, threads);
 }
 
-void oxygen_denoise(const OxygenExpert* expert, const OxygenVelocity* call, const OxygenChunk* chunk) {
-  generations[chosen].denoise(*expert, *call, *chunk);
+void oxygen_gelu(long generation, float* x, long rows, long width, long threads) {
+  runnable(generation)->gelu(x, rows, width, threads);
 }
 }

@@ -13,10 +13,9 @@ from ..engine.observation import Observation
 from ..engine.passes import Passes
 from ..engine.request import LanguageRequest, RunningRequest
 from ..pi05.config import TransformerConfig
-from ..pi05.expert import ActionExpert
 from ..pi05.layers import attend, rms_normalize
 from ..pi05.model import Pi05
-from ..pi05.packed import Linear, pack_all
+from ..pi05.packed import Linear
 from . import plain, roofline
 from .probes import bandwidth, seconds
 from .workload import CAMERAS
@@ -55,13 +54,12 @@ class Laboratory:
         request = LanguageRequest(0, (5,), 1_000_000, end_tokens=())
         return RunningRequest(request, slot, self.pool.take_tail(), 0, None)
 
-    def matrices(self, config: TransformerConfig, out_widths: Sequence[int], pack: bool = True) -> list[Linear]:
+    def matrices(self, config: TransformerConfig, out_widths: Sequence[int]) -> list[Linear]:
         """A matrix of each width for every layer, all from the layer's own width, at random."""
         made = [Linear(config.width, out) for _ in range(config.depth) for out in out_widths]
         for matrix in made:
             matrix.to(self.device, self.model.dtype)
-            if pack:
-                matrix.pack()
+            matrix.pack()
         return made
 
     def prefill(self) -> None:
@@ -130,15 +128,6 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     noise = torch.randn(horizon, config.action_dim, device=device)
     yield "modulations computed once", lab.denoise, lambda: plain.denoise(model, noise, lab.slot, lab.steps)
 
-    by_torch = ActionExpert(config).to(device, model.dtype)
-    pack_all(by_torch)
-    plan = model.plan(lab.steps)
-    yield (
-        "all steps of the expert in one compiled call",
-        lambda: model.expert.denoise(noise, plan, lab.slot),
-        lambda: by_torch.denoise(noise, plan, lab.slot),
-    )
-
     query_width, kv_width = heads * head_dim, kv_heads * head_dim
     rows = torch.randn(horizon, config.expert.width, device=device).to(model.dtype)
     mlp = config.expert.mlp_dim
@@ -159,14 +148,16 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     )
     logits = torch.randn(lab.rows, config.vocab_size, device=device).to(model.dtype)
     yield "arg-max of the logits", lambda: logits.argmax(-1), lambda: plain.choose(logits)
-    hidden = torch.randn(MANY, config.backbone.width, device=device).to(model.dtype)
-    widths = (query_width + 2 * kv_width, 2 * config.backbone.mlp_dim)
-    packed, unpacked = lab.matrices(config.backbone, widths), lab.matrices(config.backbone, widths, pack=False)
-    yield (
-        f"packed weights for {MANY} rows (decode: q, k, v, gate, up)",
-        lambda: [matrix(hidden) for matrix in packed], lambda: [matrix(hidden) for matrix in unpacked],
-    )
     yield f"{MANY} requests in one step", lambda: lab.decode(MANY), lambda: lab.decode_singly(MANY)
+
+    if model.backbone.compiled:
+        by_torch = Laboratory(plain.by_torch(config), lab.observation, lab.steps, lab.rows)
+        yield "layers in one compiled call: prefill", lab.prefill, by_torch.prefill
+        yield "layers in one compiled call: denoise", lab.denoise, by_torch.denoise
+        yield (
+            f"layers in one compiled call: decode step of {MANY}",
+            lambda: lab.decode(MANY), lambda: by_torch.decode(MANY),
+        )
 
 
 @torch.inference_mode()

@@ -7,9 +7,18 @@ from torch import Tensor
 
 from ..pi05.backbone import Backbone
 from ..pi05.cache import KeyValue, Strip
+from ..pi05.config import Pi05Config
 from ..pi05.flow import euler, flow_times
 from ..pi05.layers import rms_normalize
 from ..pi05.model import Pi05
+from ..pi05.random_weights import random_model
+
+
+def by_torch(config: Pi05Config) -> Pi05:
+    """A network at random whose layers torch computes, with MKL's matrices where there are those."""
+    model = random_model(config, 0)
+    model.pack(compiled=False)
+    return model
 
 
 def denoise(model: Pi05, noise: Tensor, strip: Strip, steps: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cache import KeyValue, Strip, Tail
+from .compiled import LANES, CompiledLinear, CompiledTransformer, can_compile
 from .config import TransformerConfig
 from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
-from .packed import Linear, PackedWeight, pack_all
+from .packed import Linear, PackedWeight, can_pack, pack_all
 
 Memory = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Takes a layer's query, key and value, keeps the latter two, returns the attended [T, heads * D]."""
@@ -79,9 +81,11 @@ class Backbone(nn.Module):
 
     def __init__(self, config: TransformerConfig, vocab_size: int, eps: float, rope_theta: float) -> None:
         super().__init__()
+        self.config, self.eps = config, eps
         self.embedding = nn.Parameter(torch.zeros(vocab_size, config.width))
         self.head: nn.Parameter | None = None
-        self._packed_head: PackedWeight | None = None
+        self._packed_head: CompiledLinear | PackedWeight | None = None
+        self._compiled: CompiledTransformer | None = None
         self.layers = nn.ModuleList(BackboneLayer(config, eps) for _ in range(config.depth))
         self.norm = RMSNorm(config.width, eps)
         self.rotary = RotaryTable(config.head_dim, rope_theta)
@@ -98,14 +102,25 @@ class Backbone(nn.Module):
     def packed(self) -> bool:
         return self._packed_head is not None
 
-    def pack(self) -> None:
-        """Pack all matrices, with the layers' norms folded. The embedding stays to be read, so a tied head then costs
-        its memory once more."""
+    @property
+    def compiled(self) -> bool:
+        return self._compiled is not None
+
+    def pack(self, compiled: bool = True) -> None:
+        """Hand all matrices, with the layers' norms folded, to the compiled code, where there is some; else pack them
+        for MKL. The embedding stays to be read, so a tied head then costs its memory once more."""
+        head = self._head().detach()
+        compiles = compiled and can_compile(self.config, head) and len(head) % LANES == 0
+        if self.packed or not (compiles or can_pack(head)):
+            return
         for layer in self.layers:
             layer.fold_norms()
-        self.layers[-1].attention.keep_kv()
-        pack_all(self)
-        self._packed_head = PackedWeight(self._head().detach())
+        if compiles:
+            self._compiled = CompiledTransformer(self.config, self.eps, self.layers)
+        else:
+            self.layers[-1].attention.keep_kv()
+            pack_all(self)
+        self._packed_head = (CompiledLinear if compiles else PackedWeight)(head)
         self.head = None
 
     def _head(self) -> Tensor:
@@ -136,15 +151,9 @@ class Backbone(nn.Module):
         check_shared(length, shared, causal_from)
         strip.begin(length, valid, shared)
         rotary = self.rotary.span(0, length, x.device)
-        mask = None if causal_from is None else causal_text(length, causal_from, x.device)
         if valid is not None:
-            mask = valid.expand(length, length) if mask is None else mask & valid
             position = (valid.cumsum(0) - 1).clamp(min=0)
             rotary = (rotary[0][position], rotary[1][position])
-
-        def keep(layer: int, key: Tensor, value: Tensor) -> KeyValue:
-            strip.write_prefix(layer, key, value)
-            return strip.prefix(layer)
 
         rows: slice | None = slice(0, length)
         if hidden == "none":
@@ -154,6 +163,18 @@ class Backbone(nn.Module):
             if valid is not None:
                 end = int(valid[:end].nonzero()[-1]) + 1
             rows = slice(end - 1, end)
+        if self._compiled is not None:
+            wanted = () if rows is None else range(length)[rows]
+            x = self._compiled(x, rotary, [self._compiled.prefix(strip, causal_from)], wanted)
+            return None if rows is None else self.norm(x)
+
+        def keep(layer: int, key: Tensor, value: Tensor) -> KeyValue:
+            strip.write_prefix(layer, key, value)
+            return strip.prefix(layer)
+
+        mask = None if causal_from is None else causal_text(length, causal_from, x.device)
+        if valid is not None:
+            mask = valid.expand(length, length) if mask is None else mask & valid
         return self.fill(x, keep, rotary, mask, rows)
 
     def fill(
@@ -198,6 +219,13 @@ class Backbone(nn.Module):
             c.tail.expect(c.count)
         spans = [self.rotary.span(c.position, c.count, x.device) for c in continuations]
         rotary = (torch.cat([cos for cos, _ in spans]), torch.cat([sin for _, sin in spans]))
+        ends = list(itertools.accumulate(counts))
+        if self._compiled is not None:
+            runs = [self._compiled.tail(c.strip, c.tail, end - c.count, c.count) for c, end in zip(continuations, ends)]
+            x = self._compiled(x, rotary, runs, [end - 1 for end in ends])
+            for c in continuations:
+                c.tail.advance(c.count)
+            return self.norm(x)
 
         def memory(layer: int) -> Memory:
             def keep_and_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -215,8 +243,7 @@ class Backbone(nn.Module):
             x = layer(x, rotary, memory(index))
         for c in continuations:
             c.tail.advance(c.count)
-        ends = torch.tensor(counts, device=x.device).cumsum(0) - 1
-        return self.norm(x[ends])
+        return self.norm(x[torch.tensor(ends, device=x.device) - 1])
 
 
 def check_shared(length: int, shared: int | None, causal_from: int | None) -> None:

@@ -27,7 +27,7 @@ class Strip:
     """
 
     def __init__(self, storage: Tensor, horizon: int) -> None:
-        self.horizon = horizon
+        self.storage, self.horizon = storage, horizon
         self.capacity = storage.shape[3] - horizon
         self.dtype = storage.dtype
         self.prefix_length = self.shared_length = 0
@@ -47,7 +47,7 @@ class Strip:
             raise ValueError(f"a prefix of {prefix_length} tokens does not fit a KV slot of {self.capacity}")
         self.prefix_length = prefix_length
         self.shared_length = prefix_length if shared is None else shared
-        self.valid = valid
+        self.valid = None if valid is None else valid.contiguous()
         self.next_position = prefix_length if valid is None else int(valid.sum())
         self.shared_position = self.shared_length if valid is None else int(valid[: self.shared_length].sum())
         # Taken once here: a denoise step asks for each of them in every layer.
@@ -101,7 +101,7 @@ class Tail:
     """
 
     def __init__(self, storage: Tensor) -> None:
-        self.capacity = storage.shape[3]
+        self.storage, self.capacity = storage, storage.shape[3]
         self.length = 0
         self._memory = _layers(storage)
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cache import Strip
-from .compiled_expert import CompiledExpert, can_compile
+from .compiled import LANES, CompiledTransformer, can_compile
 from .config import Pi05Config, TransformerConfig
 from .flow import euler, time_embedding
 from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
@@ -61,22 +61,14 @@ class ActionExpert(nn.Module):
         self.norm = AdaptiveNorm(width)
         self.action_out = nn.Linear(width, config.action_dim)
         self.rotary = RotaryTable(expert.head_dim, config.rope_theta)
-        self._compiled: CompiledExpert | None = None
+        self._compiled: CompiledTransformer | None = None
 
-    def pack(self) -> None:
+    def pack(self, compiled: bool = True) -> None:
         """Hand the layers' weights to the compiled code, where there is some; else pack them for MKL."""
-        matrices = [
-            matrix for layer in self.layers
-            for matrix in (layer.attention.qkv, layer.attention.out, layer.mlp.gate_up, layer.mlp.down)
-        ]
-        if matrices[0].weight is None:
-            return
-        if can_compile(self.config, self.action_in.in_features, matrices[0].weight):
-            self._compiled = CompiledExpert(
-                self.config, self.eps, [matrix.weight for matrix in matrices], self.action_in, self.action_out
-            )
-            for matrix in matrices:
-                matrix.weight = None
+        ends = self.action_in, self.action_out
+        weight = self.layers[0].mlp.down.weight
+        if compiled and weight is not None and can_compile(self.config, weight) and ends[0].in_features % LANES == 0:
+            self._compiled = CompiledTransformer(self.config, self.eps, self.layers, ends)
         else:
             pack_all(self.layers)
 
@@ -109,7 +101,7 @@ class ActionExpert(nn.Module):
         rotary = strip.rotary(self.rotary)
         x = self.action_in(actions).to(dtype)
         if self._compiled is not None:
-            return self.action_out(self._compiled.velocity(x, modulation, rotary, strip))
+            return self.action_out(self._compiled(x, rotary, [self._compiled.suffix(strip)], modulation=modulation))
         mask = strip.joint_mask()
         gates = modulation[:, 2].to(dtype)
         for index, layer in enumerate(self.layers):

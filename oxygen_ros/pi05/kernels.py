@@ -18,8 +18,8 @@ LIBRARY = "liboxygen_kernels.so"
 _Pointer, _Long = ctypes.c_void_p, ctypes.c_long
 
 
-class ExpertSizes(ctypes.Structure):
-    """OxygenExpert of src/action_expert.hpp."""
+class Transformer(ctypes.Structure):
+    """OxygenTransformer of src/transformer.hpp."""
 
     _fields_ = [
         ("depth", _Long), ("width", _Long), ("heads", _Long), ("kv_heads", _Long), ("head_dim", _Long),
@@ -27,23 +27,48 @@ class ExpertSizes(ctypes.Structure):
     ]
 
 
-class VelocityCall(ctypes.Structure):
-    """OxygenVelocity of src/action_expert.hpp."""
+class Run(ctypes.Structure):
+    """OxygenRun of src/transformer.hpp."""
 
     _fields_ = [
-        ("horizon", _Long), ("seen", _Long), ("x", _Pointer), ("modulation", _Pointer), ("norm_stride", _Long),
-        ("part_stride", _Long), ("row_stride", _Long), ("cos", _Pointer), ("sin", _Pointer), ("keys", _Pointer),
-        ("values", _Pointer), ("head_stride", _Long), ("valid", _Pointer), ("scratch", _Pointer), ("threads", _Long),
+        ("first", _Long), ("rows", _Long), ("keys", _Pointer), ("values", _Pointer), ("valid", _Pointer),
+        ("seen", _Long), ("layer_stride", _Long), ("head_stride", _Long), ("own_keys", _Pointer),
+        ("own_values", _Pointer), ("own_valid", _Pointer), ("at", _Long), ("open", _Long), ("own_layer_stride", _Long),
+        ("own_head_stride", _Long),
+    ]
+
+
+class Call(ctypes.Structure):
+    """OxygenCall of src/transformer.hpp."""
+
+    _fields_ = [
+        ("rows", _Long), ("x", _Pointer), ("cos", _Pointer), ("sin", _Pointer), ("count", _Long),
+        ("runs", ctypes.POINTER(Run)), ("wants", _Long), ("wanted", _Pointer), ("modulation", _Pointer),
+        ("norm_stride", _Long), ("part_stride", _Long), ("row_stride", _Long), ("scratch", _Pointer),
+        ("threads", _Long),
     ]
 
 
 class Chunk(ctypes.Structure):
-    """OxygenChunk of src/action_expert.hpp."""
+    """OxygenChunk of src/transformer.hpp."""
 
     _fields_ = [
         ("steps", _Long), ("action_dim", _Long), ("actions", _Pointer), ("step_stride", _Long), ("in_panels", _Pointer),
         ("in_bias", _Pointer), ("out_panels", _Pointer), ("out_bias", _Pointer),
     ]
+
+
+_NET, _CALL, _CHUNK = map(ctypes.POINTER, (Transformer, Call, Chunk))
+_FUNCTIONS = {  # of src/dispatch.cpp: result, arguments
+    "oxygen_generation": (ctypes.c_char_p, _Long),
+    "oxygen_panel_width": (_Long, _Long),
+    "oxygen_scratch_size": (_Long, _NET, _CALL),
+    "oxygen_transformer": (None, _Long, _NET, _CALL),
+    "oxygen_denoise": (None, _Long, _NET, _CALL, _CHUNK),
+    "oxygen_linear": (None, _Long, _Pointer, _Long, _Long, _Pointer, _Long, _Pointer, _Long),
+    "oxygen_gelu": (None, _Long, _Pointer, _Long, _Long, _Long),
+}
+_chosen = 0
 
 
 @functools.cache
@@ -58,17 +83,8 @@ def library() -> ctypes.CDLL | None:
             except OSError as error:
                 warnings.warn(f"the compiled code is not used, torch takes longer: {error}; build the package anew")
                 return None
-            loaded.oxygen_generation.restype = ctypes.c_char_p
-            loaded.oxygen_scratch_size.argtypes = [ctypes.POINTER(ExpertSizes), _Long, _Long, _Long]
-            loaded.oxygen_scratch_size.restype = _Long
-            loaded.oxygen_velocity.argtypes = [ctypes.POINTER(ExpertSizes), ctypes.POINTER(VelocityCall)]
-            loaded.oxygen_velocity.restype = None
-            loaded.oxygen_denoise.argtypes = [*map(ctypes.POINTER, (ExpertSizes, VelocityCall, Chunk))]
-            loaded.oxygen_denoise.restype = None
-            loaded.oxygen_gelu.argtypes = [_Pointer, _Long, _Long, _Long]
-            loaded.oxygen_gelu.restype = None
-            loaded.oxygen_gated_gelu.argtypes = [_Pointer, _Pointer, _Long, _Long, _Long]
-            loaded.oxygen_gated_gelu.restype = None
+            for name, (result, *arguments) in _FUNCTIONS.items():
+                getattr(loaded, name).restype, getattr(loaded, name).argtypes = result, arguments
             return loaded
     return None
 
@@ -82,8 +98,14 @@ def generations() -> list[str]:
 
 
 def use(generation: str) -> None:
-    """Use this instruction set, one of `generations()`, from now on; without a call it is the first of them."""
-    library().oxygen_use(generations().index(generation))
+    """Use this instruction set, one of `generations()`, for what is packed from now on; without a call it is the first."""
+    global _chosen
+    _chosen = generations().index(generation)
+
+
+def chosen() -> int:
+    """The index in `generations()` of the one to use."""
+    return _chosen
 
 
 def available(x: Tensor) -> bool:
@@ -92,20 +114,12 @@ def available(x: Tensor) -> bool:
 
 
 def can_run(x: Tensor) -> bool:
-    """Whether the functions below take this tensor."""
+    """Whether `gelu_` takes this tensor."""
     return available(x) and x.is_contiguous() and not x.requires_grad
 
 
 def gelu_(x: Tensor) -> Tensor:
     """GELU by the tanh approximation of x [..., width], in place."""
     width = x.shape[-1]
-    library().oxygen_gelu(x.data_ptr(), x.numel() // width, width, torch.get_num_threads())
+    library().oxygen_gelu(_chosen, x.data_ptr(), x.numel() // width, width, torch.get_num_threads())
     return x
-
-
-def gated_gelu(gate_up: Tensor) -> Tensor:
-    """gate_up [T, 2 * width] -> GELU of the first half times the second, [T, width]."""
-    rows, width = len(gate_up), gate_up.shape[1] // 2
-    out = gate_up.new_empty(rows, width)
-    library().oxygen_gated_gelu(gate_up.data_ptr(), out.data_ptr(), rows, width, torch.get_num_threads())
-    return out

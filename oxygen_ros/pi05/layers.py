@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -76,14 +77,6 @@ def gelu(x: Tensor) -> Tensor:
     return kernels.gelu_(x) if kernels.can_run(x) else F.gelu(x, approximate="tanh")
 
 
-def gated_gelu(gate_up: Tensor) -> Tensor:
-    """gate_up [T, 2 * width] -> gelu of the first half times the second, [T, width]."""
-    if kernels.can_run(gate_up):
-        return kernels.gated_gelu(gate_up)
-    gate, up = gate_up.chunk(2, dim=-1)
-    return F.gelu(gate, approximate="tanh") * up
-
-
 class GatedMLP(nn.Module):
     """down(gelu_tanh(gate x) * (up x)), gate and up being the two halves of one matrix."""
 
@@ -93,7 +86,8 @@ class GatedMLP(nn.Module):
         self.down = Linear(mlp_dim, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(gated_gelu(self.gate_up(x)))
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.gelu(gate, approximate="tanh") * up)
 
 
 class SelfAttention(nn.Module):
@@ -133,3 +127,11 @@ class SelfAttention(nn.Module):
 
     def _kv_weight(self) -> Tensor:
         return self.qkv.weight[self.num_heads * self.head_dim :]
+
+
+def matrices_of(layers: Iterable[nn.Module]) -> list[Linear]:
+    """Query-key-value, out, gate-up and down of each layer."""
+    return [
+        matrix for layer in layers
+        for matrix in (layer.attention.qkv, layer.attention.out, layer.mlp.gate_up, layer.mlp.down)
+    ]

@@ -13,7 +13,7 @@ from .cache import Strip
 from .config import Pi05Config
 from .expert import ActionExpert
 from .flow import euler, flow_times
-from .packed import can_pack, pack_all
+from .packed import pack_all
 from .rtc import Guidance, trained_times
 from .vision import VisionTower
 
@@ -55,15 +55,15 @@ class Pi05(nn.Module):
         """
         return torch.float32 if _FLOAT32_ISLAND.search(name) else dtype
 
-    def pack(self) -> None:
-        """Lay all large matrices out for the CPU, in float32: for MKL, and the expert's for the compiled code.
+    def pack(self, compiled: bool = True) -> None:
+        """Lay all large matrices out for the CPU, in float32: the layers' for the compiled code, the pictures' for MKL.
 
-        The values stay the same; the plain weights are given back, so the network cannot be saved or moved afterwards.
+        compiled: False has all of them packed for MKL. The values stay the same; the plain weights are given back, so
+        the network cannot be saved or moved afterwards.
         """
-        if can_pack(self.backbone.embedding) and not self.backbone.packed:
-            self.backbone.pack()
-            pack_all(self.vision)
-        self.expert.pack()
+        pack_all(self.vision)
+        self.backbone.pack(compiled)
+        self.expert.pack(compiled)
 
     def embed_images(self, images: Tensor) -> Tensor:
         """images [N, 3, S, S] in [-1, 1] -> [N * tokens_per_image, width], one after the other."""

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import oxygen_ros
 from oxygen_ros.pi05 import kernels
-from oxygen_ros.pi05.layers import gated_gelu, gelu
+from oxygen_ros.pi05.layers import gelu
 
 WIDTHS = [1, 15, 16, 17, 33, 1076]
 
@@ -16,13 +16,6 @@ def test_gelu(generation, threads, width):
     x = torch.randn(2, 7, width, generator=torch.Generator().manual_seed(0)) * 4
     expected = F.gelu(x.double(), approximate="tanh")
     torch.testing.assert_close(gelu(x.clone()).double(), expected, atol=1e-6, rtol=1e-6)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_gated(generation, threads, width):
-    x = torch.randn(9, 2 * width, generator=torch.Generator().manual_seed(0)) * 4
-    gate, up = x.double().chunk(2, dim=-1)
-    torch.testing.assert_close(gated_gelu(x).double(), F.gelu(gate, approximate="tanh") * up, atol=1e-6, rtol=1e-6)
 
 
 def test_what_is_not_finite(generation):
@@ -45,7 +38,3 @@ def test_a_library_of_another_machine_is_told_and_done_without(tmp_path, monkeyp
 def test_what_the_compiled_code_does_not_take(x):
     exact = F.gelu(x.detach().double(), approximate="tanh")
     torch.testing.assert_close(gelu(x).detach().double(), exact, atol=1e-2, rtol=1e-2)
-    left, right = x.detach().double().chunk(2, dim=-1)
-    torch.testing.assert_close(
-        gated_gelu(x).detach().double(), F.gelu(left, approximate="tanh") * right, atol=1e-2, rtol=1e-2
-    )

@@ -25,6 +25,12 @@ CONFIGS = {
         expert=TransformerConfig(24, 2, 48, num_heads=6, num_kv_heads=2, head_dim=8),
         vocab_size=64, action_dim=5, action_horizon=1, max_token_len=16,
     ),
+    "sizes of the compiled code": Pi05Config(
+        vision=VisionConfig(image_size=28, patch_size=14, width=16, depth=1, num_heads=2, mlp_dim=24),
+        backbone=TransformerConfig(48, 3, 80, num_heads=6, num_kv_heads=2, head_dim=16),
+        expert=TransformerConfig(32, 3, 48, num_heads=6, num_kv_heads=2, head_dim=16),
+        vocab_size=112, action_dim=16, action_horizon=7, max_token_len=16,
+    ),
 }
 
 

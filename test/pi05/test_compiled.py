@@ -1,4 +1,4 @@
-"""The compiled action expert against the same layers as torch computes them, on every instruction set there is here."""
+"""The compiled layers against the same ones as torch computes them, on every instruction set there is here."""
 
 import math
 from dataclasses import replace
@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oxygen_ros.pi05.cache import Strip
+from oxygen_ros.pi05.backbone import Backbone, Continuation
+from oxygen_ros.pi05.cache import Strip, Tail
 from oxygen_ros.pi05.config import PRESETS, Pi05Config
 from oxygen_ros.pi05.expert import ActionExpert
 from oxygen_ros.pi05.flow import euler, flow_times
@@ -25,7 +26,7 @@ def sized(shape, horizon: int = 50) -> Pi05Config:
     tiny = PRESETS["tiny"]
     sizes = dict(depth=depth, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim)
     return replace(
-        tiny, action_horizon=horizon, backbone=replace(tiny.backbone, **sizes),
+        tiny, action_horizon=horizon, backbone=replace(tiny.backbone, width=width, mlp_dim=mlp_dim, **sizes),
         expert=replace(tiny.expert, width=width, mlp_dim=mlp_dim, **sizes),
     )
 
@@ -116,14 +117,17 @@ def test_what_would_reach_past_the_memory_is_refused(wrong):
     expert, packed = pair_of(config)
     plan = expert.modulations(torch.tensor(flow_times(2), dtype=torch.float64))
     strip = strip_of(config, 20)
-    kept = [part.clone() for layer in range(config.expert.depth) for part in strip.joint(layer)]
-    with pytest.raises(ValueError, match=r"noise is torch.float32 \[\d+, \d+\], expected torch.float32 \[10, 32\]"):
+    kept = strip.storage.clone()
+    with pytest.raises(ValueError, match=r"the strip is for 10|expected torch.float32 \[rows, 32\]"):
         packed.denoise(torch.zeros(wrong), plan, strip)
-    with pytest.raises(ValueError, match="noise is torch.float64"):
+    with pytest.raises(ValueError, match="torch.float64"):
         packed.denoise(torch.zeros(10, 32, dtype=torch.float64), plan, strip)
     with pytest.raises((ValueError, RuntimeError)):  # torch's own error for a width that its product does not take
         packed.velocity(torch.zeros(wrong), plan[0], strip)
-    assert all(map(torch.equal, kept, [part for layer in range(config.expert.depth) for part in strip.joint(layer)]))
+    assert torch.equal(strip.storage, kept)
+    of_others = strip_of(sized(SHAPES["two of four queries"], 10), 20)
+    with pytest.raises(ValueError, match=r"keys and values are .* expected torch.float32 \[3, 2, 1, 37, 32\]"):
+        packed.denoise(torch.zeros(10, 32), plan, of_others)
 
 
 @torch.inference_mode()
@@ -156,6 +160,98 @@ def test_sizes_without_compiled_code_are_packed_for_torch(field, size):
         expected = expert.velocity(actions, modulation, strip_of(config, 20))
         velocity = packed.velocity(actions, modulation, strip_of(config, 20))
         torch.testing.assert_close(velocity, expected, atol=1e-5, rtol=1e-5)
+
+
+def backbones_of(config: Pi05Config) -> tuple[Backbone, Backbone]:
+    """The same backbone, as torch computes it and packed."""
+    packed = random_model(config, seed=1).backbone
+    packed.pack()
+    assert packed.layers[0].mlp.down.weight is None and packed.packed, "the compiled code has not taken the weights"
+    return random_model(config, seed=1).backbone, packed
+
+
+def rows_of(config: Pi05Config, count: int) -> torch.Tensor:
+    return torch.randn(count, config.backbone.width, generator=torch.Generator().manual_seed(count))
+
+
+@pytest.mark.parametrize("hidden", ["none", "last", "all"])
+@pytest.mark.parametrize("length", [1, 13, 96, 200])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@torch.inference_mode()
+def test_a_prefix(generation, threads, shape, length, hidden):
+    config = sized(shape, 4)
+    plain, packed = backbones_of(config)
+    x, valid = rows_of(config, length), torch.rand(length, generator=torch.Generator().manual_seed(0)) < 0.7
+    valid[0] = True  # a row that sees nothing has no value
+    for options in ({}, {"causal_from": length // 2}, {"causal_from": 0}, {"valid": valid},
+                    {"causal_from": length // 3, "valid": valid, "shared": max(1, length // 2)}):
+        theirs, ours = (strip_of(config, length) for _ in range(2))
+        expected = plain.prefill(x.clone(), theirs, hidden=hidden, **options)
+        given = x.clone()
+        got = packed.prefill(given, ours, hidden=hidden, **options)
+        assert torch.equal(given, x)
+        torch.testing.assert_close(ours.storage, theirs.storage, atol=2e-5, rtol=1e-5)
+        if hidden == "none":
+            assert got is None
+        else:
+            torch.testing.assert_close(got, expected, atol=2e-5, rtol=1e-5)
+
+
+def requests_of(config: Pi05Config) -> list[Continuation]:
+    """Two on one frame, of which one begins with a prompt, and three on frames of their own, one of them padded."""
+    valid = torch.arange(40) % 3 > 0
+    strips = [strip_of(config, 33), strip_of(config, 5), strip_of(config, 40, valid), strip_of(config, 1)]
+    requests, generator = [], torch.Generator().manual_seed(6)
+    backbone = config.backbone
+    for strip, said, count in zip([strips[0], *strips], (3, 0, 20, 1, 7), (1, 30, 1, 2, 1)):
+        tail = Tail(torch.randn(backbone.depth, 2, backbone.num_kv_heads, 40, backbone.head_dim, generator=generator))
+        tail.length = said
+        requests.append(Continuation(strip, tail, count))
+    return requests
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@torch.inference_mode()
+def test_new_positions_of_many_requests(generation, threads, shape):
+    config = sized(shape, 4)
+    plain, packed = backbones_of(config)
+    theirs, ours = requests_of(config), requests_of(config)
+    x = rows_of(config, sum(request.count for request in ours))
+    expected = plain.advance(x, theirs)
+    torch.testing.assert_close(packed.advance(x, ours), expected, atol=2e-5, rtol=1e-5)
+    for one, other in zip(ours, theirs):
+        assert one.tail.length == other.tail.length
+        torch.testing.assert_close(one.tail.storage, other.tail.storage, atol=2e-5, rtol=1e-5)
+        assert torch.equal(one.strip.storage, other.strip.storage)
+    torch.testing.assert_close(packed.logits(expected), plain.logits(expected), atol=2e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_no_bit_depends_on_who_shares_the_batch(generation, threads):
+    config = sized(SHAPES["two of four queries"], 4)
+    packed = backbones_of(config)[1]
+    together, alone = requests_of(config), requests_of(config)
+    x = rows_of(config, sum(request.count for request in together))
+    hidden = packed.advance(x, together)
+    parts = x.split([request.count for request in alone])
+    assert torch.equal(hidden, torch.cat([packed.advance(part, [request]) for part, request in zip(parts, alone)]))
+    assert torch.equal(packed.logits(hidden), torch.cat([packed.logits(row[None]) for row in hidden]))
+    assert all(torch.equal(one.tail.storage, other.tail.storage) for one, other in zip(together, alone))
+
+
+@torch.inference_mode()
+def test_a_tail_that_is_full_is_refused_before_it_is_written():
+    config = sized(SHAPES["one key/value head"], 4)
+    packed = backbones_of(config)[1]
+    requests = requests_of(config)
+    requests[0].tail.length = 40
+    kept = [request.tail.storage.clone() for request in requests]
+    with pytest.raises(ValueError, match="1 more tokens do not fit a language tail of 40 that holds 40"):
+        packed.advance(rows_of(config, sum(request.count for request in requests)), requests)
+    with pytest.raises(ValueError, match="34 rows with 35 rotary positions, for 35 places in the cache"):
+        requests[0].tail.length = 3
+        packed.advance(rows_of(config, 34), requests)
+    assert all(torch.equal(request.tail.storage, was) for request, was in zip(requests, kept))
 
 
 def test_other_types_keep_their_weights():

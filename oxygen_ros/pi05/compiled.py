@@ -1,0 +1,214 @@
+"""Gemma's layers as one compiled call (src/transformer.cpp): float32 on a CPU.
+
+Backbone and action expert, prefill, velocity and decode step are the same layers over new rows; they differ in what the
+rows see, and in their norms. What a few rows cost is the weights' way through the memory and, between the products, the
+dispatch of small operations: the compiled code reads each weight once, in order, and dispatches nothing. All passes
+read the same copy of the weights. A row's numbers do not depend on what is computed beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import mmap
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import torch
+from torch import Tensor, nn
+
+from .cache import Strip, Tail
+from .config import TransformerConfig
+from .kernels import Call, Chunk, Run, Transformer, available, chosen, library
+from .layers import matrices_of
+from .packed import Linear
+
+LANES = 16  # of src/products.hpp
+
+
+def can_compile(config: TransformerConfig, weight: Tensor) -> bool:
+    """Whether there is compiled code for layers of these sizes, whose weights are like this one."""
+    widths = (config.width, config.head_dim, config.mlp_dim)
+    group = config.num_heads // config.num_kv_heads
+    return available(weight) and group <= LANES and not any(width % LANES for width in widths)
+
+
+class Panels:
+    """Matrices [out, in] in the order in which the compiled code of one generation reads them, in memory of their own.
+
+    weights: of those shapes; each is read before the next is asked for.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, int]], weights: Iterable[Tensor]) -> None:
+        self.generation = chosen()
+        width = library().oxygen_panel_width(self.generation)
+        places = [(-(-outputs // width), inputs, width) for outputs, inputs in shapes]
+        sizes = [math.prod(place) for place in places]
+        self._panels = [room.view(place) for room, place in zip(_in_large_pages(sum(sizes)).split(sizes), places)]
+        for panels, weight in zip(self._panels, weights, strict=True):
+            for panel, rows in zip(panels, weight.detach().split(width)):
+                panel[:, : len(rows)].copy_(rows.t())
+        self.addresses = _addresses(self._panels)
+
+
+class CompiledLinear:
+    """x [rows, in] -> x times the transpose of weight [out, in], where `out` is a multiple of LANES: [rows, out]."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._out, self._width = weight.shape
+        self._panels = Panels([weight.shape], [weight])
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = _checked(x, self._width)
+        out = x.new_empty(len(x), self._out)
+        library().oxygen_linear(
+            self._panels.generation, x.data_ptr(), len(x), self._width, self._panels.addresses[0], self._out, out.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return out
+
+
+class CompiledTransformer:
+    """layers: their matrices, as `matrices_of` gives them, are copied, and have no weight of their own afterwards.
+
+    ends: for `denoise`, the projections from and to actions.
+    """
+
+    def __init__(self, config: TransformerConfig, eps: float, layers: nn.ModuleList,
+                 ends: tuple[nn.Linear, nn.Linear] | None = None) -> None:
+        width, inner, mlp = config.width, config.num_heads * config.head_dim, config.mlp_dim
+        pairs = 2 * config.num_kv_heads * config.head_dim
+        layer = [(inner, width), (pairs, width), (width, inner), (mlp, width), (mlp, width), (width, mlp)]
+        self._ends = ends
+        self._panels = Panels(
+            [*layer * config.depth, *(end.weight.shape for end in ends or ())],
+            itertools.chain(_taken(matrices_of(layers), inner, mlp), (end.weight for end in ends or ())),
+        )
+        self._sizes = Transformer(
+            config.depth, config.width, config.num_heads, config.num_kv_heads, config.head_dim, config.mlp_dim, eps,
+            ctypes.addressof(self._panels.addresses),
+        )
+        self._room = threading.local()
+
+    def __call__(self, x: Tensor, rotary: tuple[Tensor, Tensor], runs: Sequence[Run],
+                 wanted: Sequence[int] | None = None, modulation: Tensor | None = None) -> Tensor:
+        """x [T, width] -> the wanted rows of the stream after all layers, [wanted, width].
+
+        rotary [T, 1, head_dim] each. runs: what the rows of x see, and where their keys and values are kept, one run
+        after the other. wanted: row numbers, ascending; None: all. modulation [norms, 3, width] or [norms, 3, T, width]:
+        of adaptive norms, the final one included; without it norms have no weights, and the final one is left out.
+        """
+        x = _checked(x, self._sizes.width).clone()
+        with self._call(x, rotary, runs, range(len(x)) if wanted is None else wanted, modulation) as call:
+            library().oxygen_transformer(self._panels.generation, self._sizes, call)
+            return x[: call.wants]
+
+    def denoise(self, noise: Tensor, plan: Tensor, rotary: tuple[Tensor, Tensor], strip: Strip) -> Tensor:
+        """noise [H, A] -> actions [H, A], by one Euler step for each modulation of plan [steps, norms, 3, width]."""
+        action_in, action_out = self._ends
+        if len(noise) != strip.horizon:
+            raise ValueError(f"{len(noise)} actions, the strip is for {strip.horizon}")
+        actions = _checked(noise, action_in.in_features).clone()
+        x = actions.new_empty(len(actions), self._sizes.width)
+        into, out_of = self._panels.addresses[-2:]
+        chunk = Chunk(
+            len(plan), actions.shape[1], actions.data_ptr(), plan.stride(0), into, action_in.bias.data_ptr(), out_of,
+            action_out.bias.data_ptr(),
+        )
+        with self._call(x, rotary, [self.suffix(strip)], range(len(x)), plan[0]) as call:
+            library().oxygen_denoise(self._panels.generation, self._sizes, call, chunk)
+        return actions
+
+    def prefix(self, strip: Strip, causal_from: int | None) -> Run:
+        """The prefix of a strip that has begun: one block, or text that sees what precedes from `causal_from` on."""
+        length = strip.prefix_length
+        open_rows = length if causal_from is None else causal_from
+        own = self._place(strip.storage, strip.horizon)
+        return Run(0, length, *own[:2], None, 0, 0, 0, *own[:2], _address(strip.valid), 0, open_rows, *own[2:])
+
+    def suffix(self, strip: Strip) -> Run:
+        """The actions of a strip: they see each other and its prefix."""
+        seen, own = self._place(strip.storage, strip.horizon), self._place(strip.storage, 0)
+        return Run(0, strip.horizon, *seen[:2], _address(strip.valid), strip.prefix_length, *seen[2:], *own[:2], None, 0,
+                   strip.horizon, *own[2:])
+
+    def tail(self, strip: Strip, tail: Tail, first: int, rows: int) -> Run:
+        """`rows` new positions of a request, from row `first` of x on: they see what the strip shares, the tail, and
+        each other causally."""
+        tail.expect(rows)
+        seen, own = self._place(strip.storage, strip.horizon), self._place(tail.storage, 0)
+        return Run(first, rows, *seen[:2], _address(strip.valid), strip.shared_length, *seen[2:], *own[:2], None,
+                   tail.length, 0, *own[2:])
+
+    def _place(self, storage: Tensor, position: int) -> tuple[int, int, int, int]:
+        """Addresses of the first layer's keys and values at a position, and the strides of layers and heads."""
+        sizes, shape = self._sizes, storage.shape
+        expected = (sizes.depth, 2, sizes.kv_heads, shape[3], sizes.head_dim)
+        # Beyond them lies memory of somebody else.
+        if shape != expected or storage.dtype != torch.float32 or storage.stride()[3:] != (sizes.head_dim, 1):
+            raise ValueError(f"keys and values are {storage.dtype} {list(shape)}, expected torch.float32 "
+                             f"{list(expected)}, positions one after the other")
+        layer, part, head = storage.stride()[:3]
+        at = storage.data_ptr() + 4 * position * sizes.head_dim
+        return at, at + 4 * part, layer, head
+
+    @contextmanager
+    def _call(self, x: Tensor, rotary: tuple[Tensor, Tensor], runs: Sequence[Run], wanted: Sequence[int],
+              modulation: Tensor | None) -> Iterator[Call]:
+        """What the compiled code is given; its addresses hold inside the block."""
+        cos, sin = (_checked(table.flatten(1), self._sizes.head_dim) for table in rotary)
+        rows = sum(run.rows for run in runs)
+        if not len(x) == len(cos) == len(sin) == rows:
+            raise ValueError(f"{len(x)} rows with {len(cos)} rotary positions, for {rows} places in the cache")
+        norm, part, row = (0, 0, 0) if modulation is None else modulation.stride()[:3]
+        call = Call(
+            rows, x.data_ptr(), cos.data_ptr(), sin.data_ptr(), len(runs), (Run * len(runs))(*runs), len(wanted),
+            ctypes.addressof(numbers := (ctypes.c_long * len(wanted))(*wanted)), _address(modulation), norm, part,
+            row if modulation is not None and modulation.ndim == 4 else 0, None, torch.get_num_threads(),
+        )
+        call.scratch = self._scratch(library().oxygen_scratch_size(self._sizes, call))
+        yield call
+        del numbers
+
+    def _scratch(self, count: int) -> int:
+        """Room for so many float32, kept for this thread's next call."""
+        room = getattr(self._room, "floats", None)
+        if room is None or len(room) < count:
+            self._room.floats = room = _in_large_pages(count)
+        return room.data_ptr()
+
+
+def _taken(matrices: Sequence[Linear], inner: int, mlp: int) -> Iterator[Tensor]:
+    """Query, key-value, out, gate, up and down of each layer; each matrix gives its weight up as soon as it was read:
+    there is not room for all of them twice."""
+    for matrix, parts in zip(matrices, itertools.cycle([[inner], [], [mlp], []])):
+        yield from matrix.weight.tensor_split(parts)
+        matrix.weight = None
+
+
+def _checked(x: Tensor, width: int) -> Tensor:
+    if x.ndim != 2 or x.shape[1] != width or x.dtype != torch.float32 or x.device.type != "cpu":
+        raise ValueError(f"{x.dtype} {list(x.shape)} on {x.device}, expected torch.float32 [rows, {width}] on cpu")
+    return x.contiguous()
+
+
+def _in_large_pages(count: int) -> Tensor:
+    """Room for so many float32, all zero, in large pages where the system has them.
+
+    Of the time in which weights are read a quarter is else the search for their pages.
+    """
+    memory = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system that was built without
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.float32)
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _addresses(tensors: Sequence[Tensor]) -> ctypes.Array:
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
