@@ -45,12 +45,15 @@ def expected(model):
     return {}
 
 
-@pytest.mark.parametrize("way", [{}, {"padded": True}, {"fixed_shapes": True}], ids=["", "padded", "fixed shapes"])
+@pytest.mark.parametrize(("network", "way"), [
+    ("model", {}), ("model", {"padded": True}), ("model", {"fixed_shapes": True}), ("packed", {}),
+    ("packed", {"padded": True}),
+], ids=["", "padded", "fixed shapes", "compiled", "compiled, padded"])
 @pytest.mark.parametrize("mode", MODES)
-def test_fifty_frames_are_the_same_in_every_mode(model, observe, mode, way, expected):
+def test_fifty_frames_are_the_same_in_every_mode(request, model, observe, mode, network, way, expected):
     if not expected:
         expected["oxygen"] = drive(engine_for("oxygen", model), observe)
-    actions, texts, stats = drive(engine_for(mode, model, **way), observe)
+    actions, texts, stats = drive(engine_for(mode, request.getfixturevalue(network), **way), observe)
     torch.testing.assert_close(actions, expected["oxygen"][0], atol=1e-5, rtol=0)
     assert texts == expected["oxygen"][1]
     assert sum(len(text) for text in texts.values()) > 50

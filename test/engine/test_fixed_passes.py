@@ -14,6 +14,7 @@ from oxygen_ros.engine.outputs import Actions, Token
 from oxygen_ros.engine.passes import Passes
 from oxygen_ros.engine.request import LanguageRequest, RunningRequest
 from oxygen_ros.pi05 import kernels
+from oxygen_ros.pi05.config import PRESETS
 from oxygen_ros.pi05.random_weights import random_model
 
 HOW = dict(denoise_steps=2, accumulated_time=False, text_attention="bidirectional", cameras=3, seed=0, fixed_noise=True)
@@ -42,6 +43,14 @@ def test_who_waits_loses_nothing_while_others_go_on(model, observe):
         assert [token.token_id for token in said] == [token.token_id for token in expected]
     assert [len(r.said) for r in ours] == [5, 4, 3, 4]
     assert [r.tail.length for r in ours] == [r.tail.length for r in theirs]
+
+
+def test_a_network_for_the_compiled_code_is_refused():
+    packed = random_model(PRESETS["tiny"], 0)
+    packed.pack()
+    pool = KVPool(packed.config, slots=4, requests=2, cameras=3, max_tail=4, device=packed.device, dtype=packed.dtype)
+    with pytest.raises(ValueError, match="packed for a CPU's compiled code has no passes of fixed shapes; leave"):
+        FixedPasses(packed, pool, **HOW)
 
 
 def test_a_tail_that_is_full_is_an_error_and_stays_whole(model, observe):
