@@ -1,6 +1,6 @@
 // The functions that Python calls, of the processor generation that it names: 0 is the best that this machine has.
 
-#include "transformer.hpp"
+#include "scratch.hpp"
 
 namespace {
 using Transformer = void(const OxygenTransformer&, const OxygenCall&);
@@ -9,13 +9,13 @@ using Linear = void(const float*, long, long, const float*, long, float*, long);
 using Gelu = void(float*, long, long, long);
 }  // namespace
 
-#define DECLARE(GENERATION)  \
-  namespace GENERATION {     \
-  Transformer transformer;   \
-  Denoise denoise;           \
-  Linear linear_rows;        \
-  Gelu gelu_rows;            \
-  extern const int panel;    \
+#define DECLARE(GENERATION)        \
+  namespace GENERATION {           \
+  extern const long panel_width;   \
+  Transformer transformer;         \
+  Denoise denoise;                 \
+  Linear linear_rows;              \
+  Gelu gelu_rows;                  \
   }
 
 DECLARE(baseline)
@@ -29,7 +29,7 @@ namespace {
 struct Generation {
   const char* name;
   bool runs_here;
-  const int& panel;
+  const long& panel_width;
   Transformer* transformer;
   Denoise* denoise;
   Linear* linear;
@@ -43,12 +43,18 @@ const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_s
                     __builtin_cpu_supports("avx512vl");
 #endif
 
+#define ROW(NAME, RUNS_HERE, GENERATION)                                                                   \
+  {                                                                                                        \
+    NAME, RUNS_HERE, GENERATION::panel_width, GENERATION::transformer, GENERATION::denoise,                \
+        GENERATION::linear_rows, GENERATION::gelu_rows                                                     \
+  }
+
 const Generation generations[] = {
 #ifdef OXYGEN_X86
-    {"AVX-512", avx512, v4::panel, v4::transformer, v4::denoise, v4::linear_rows, v4::gelu_rows},
-    {"AVX2", avx2, v3::panel, v3::transformer, v3::denoise, v3::linear_rows, v3::gelu_rows},
+    ROW("AVX-512", avx512, v4),
+    ROW("AVX2", avx2, v3),
 #endif
-    {"baseline", true, baseline::panel, baseline::transformer, baseline::denoise, baseline::linear_rows, baseline::gelu_rows},
+    ROW("baseline", true, baseline),
 };
 
 // The index-th one of those that run here; null where there are not so many.
@@ -68,7 +74,7 @@ const char* oxygen_generation(long index) {
   return generation ? generation->name : nullptr;
 }
 
-long oxygen_panel_width(long generation) { return runnable(generation)->panel; }
+long oxygen_panel_width(long generation) { return runnable(generation)->panel_width; }
 
 long oxygen_scratch_size(const OxygenTransformer* net, const OxygenCall* call) {
   return oxygen_scratch(*net, *call).size;
@@ -82,8 +88,8 @@ void oxygen_denoise(long generation, const OxygenTransformer* net, const OxygenC
   runnable(generation)->denoise(*net, *call, *chunk);
 }
 
-void oxygen_linear(long generation, const float* x, long rows, long depth, const float* panels, long outputs, float* out,
-                   long threads) {
+void oxygen_linear(long generation, const float* x, long rows, long depth, const float* panels, long outputs,
+                   float* out, long threads) {
   runnable(generation)->linear(x, rows, depth, panels, outputs, out, threads);
 }
 

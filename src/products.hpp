@@ -5,15 +5,14 @@
 
 #pragma once
 
+#include "transformer.hpp"
 #include "vectors.hpp"
 
 namespace GENERATION {
 namespace {
 
-constexpr int LANES = 16;  // what all widths are multiples of
-
 // Columns of a matrix that lie side by side in memory, and are multiplied at once.
-constexpr int PANEL = WIDTH == 16 ? 2 * LANES : LANES;
+constexpr long PANEL = WIDTH == 16 ? 2 * LANES : LANES;
 
 // Floats to fetch ahead: half a page, so that the next page is asked for before the last line of this one.
 constexpr int AHEAD = 512;
@@ -67,17 +66,18 @@ inline void multiply(long rows, Rows x, const float* w, long step, long depth, A
 }
 
 // Calls use(row, column, sums) for each row of x and each vector of w's V. next: what follows w, as large as it; it is
-// fetched during all passes over w, or else arithmetic would wait for memory in the first and leave it idle in the rest.
+// fetched during all passes over w, or else arithmetic would wait for memory in the first and leave it idle later.
 template <int V, bool BESIDE, class Use>
 inline void product(long rows, Rows x, const float* w, long step, long depth, const float* next, Use use) {
   constexpr int MOST = most_rows<V>();
   const long blocks = (rows + MOST - 1) / MOST;
   for (long block = 0; block < blocks; ++block) {
     const long first = rows * block / blocks, count = rows * (block + 1) / blocks - first;
-    const Ahead near = {w + AHEAD, step}, spread = {next + depth * step * block / blocks, step / blocks};
+    const Ahead ahead = next && blocks > 1 ? Ahead{next + depth * step * block / blocks, step / blocks}
+                                           : Ahead{w + AHEAD, step};
     Vector sums[MOST][V] = {};
-    multiply<V, BESIDE>(count, {x.data + first * (BESIDE ? 1 : x.stride), x.stride}, w, step, depth,
-                        next && blocks > 1 ? spread : near, sums);
+    const Rows from = {x.data + first * (BESIDE ? 1 : x.stride), x.stride};
+    multiply<V, BESIDE>(count, from, w, step, depth, ahead, sums);
     for (long m = 0; m < count; ++m) {
       for (int v = 0; v < V; ++v) use(first + m, v * WIDTH, sums[m][v]);
     }
@@ -100,8 +100,8 @@ inline void panel_product(long rows, const float* x, Matrix w, long column, Use 
                                 });
 }
 
-// Calls work(first row, rows, first column) for every panel and chunk of rows. Called by all threads of a team; waits
-// for all.
+// Calls work(first row, rows, first column) for every panel and chunk of rows. Called by all threads of a team, for
+// which it waits, or by a thread alone.
 template <class Work>
 inline void in_panels(long rows, long outputs, Work work) {
   const long chunks = (rows + CHUNK - 1) / CHUNK, tasks = (outputs + PANEL - 1) / PANEL * chunks;

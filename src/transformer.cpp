@@ -4,9 +4,12 @@
 // the memory's speed, and between its products a hundred small operations are dispatched. Here each weight is read
 // once, in order, and what lies between the products stays in a cache.
 
-#include "transformer.hpp"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "products.hpp"
+#include "scratch.hpp"
 
 namespace GENERATION {
 namespace {
@@ -81,17 +84,17 @@ inline void keep(const OxygenTransformer& net, const OxygenCall& call, long laye
   }
 }
 
-// The rows of a layer in panels of as many as their query heads fill; how many panels. wanted: their numbers; null: all.
+// The rows of a layer in tiles of as many as their query heads fill; how many tiles. wanted: their numbers; null: all.
 inline long split(const OxygenTransformer& net, const OxygenCall& call, const long* wanted, long rows,
-                  OxygenPanel* panels) {
+                  OxygenTile* tiles) {
   const long most = LANES / (net.heads / net.kv_heads);
   long count = 0, run = 0;
   for (long at = 0; at < rows; ++at) {
     while ((wanted ? wanted[at] : at) >= call.runs[run].first + call.runs[run].rows) ++run;
-    if (count && panels[count - 1].run == run && panels[count - 1].rows < most) {
-      ++panels[count - 1].rows;
+    if (count && tiles[count - 1].run == run && tiles[count - 1].rows < most) {
+      ++tiles[count - 1].rows;
     } else {
-      panels[count++] = {run, at, 1};
+      tiles[count++] = {run, at, 1};
     }
   }
   return count;
@@ -110,13 +113,13 @@ inline void across(long lanes, const float* weights, const float* values, long d
   }
 }
 
-// One panel's rows over all that each sees, for the query heads of one key head. queries, out [rows][heads][head_dim].
+// One tile's rows over all that each sees, for the query heads of one key head. queries, out [rows][heads][head_dim].
 // scratch: LANES times head_dim and what the run sees.
-inline void attend(const OxygenTransformer& net, const OxygenCall& call, long layer, const OxygenPanel& panel,
+inline void attend(const OxygenTransformer& net, const OxygenCall& call, long layer, const OxygenTile& tile,
                    long head, const long* wanted, const float* queries, float* out, float* scratch) {
-  const long dim = net.head_dim, group = net.heads / net.kv_heads, heads = panel.rows * group;
-  const OxygenRun& run = call.runs[panel.run];
-  const auto row_of = [&](long at) { return wanted ? wanted[panel.first + at] : panel.first + at; };
+  const long dim = net.head_dim, group = net.heads / net.kv_heads, heads = tile.rows * group;
+  const OxygenRun& run = call.runs[tile.run];
+  const auto row_of = [&](long at) { return wanted ? wanted[tile.first + at] : tile.first + at; };
   const auto sees = [&](long at) {  // of what it is appended to
     const long after = row_of(at) - run.first + 1;
     return run.at + (after > run.open ? after : run.open);
@@ -128,13 +131,13 @@ inline void attend(const OxygenTransformer& net, const OxygenCall& call, long la
     const unsigned char* valid;
     long seen;
   } parts[] = {{run.keys + shared, run.values + shared, run.valid, run.seen},
-               {run.own_keys + own, run.own_values + own, run.own_valid, sees(panel.rows - 1)}};
+               {run.own_keys + own, run.own_values + own, run.own_valid, sees(tile.rows - 1)}};
   const long seen = parts[0].seen + parts[1].seen;
 
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
   for (long lane = 0; lane < LANES; ++lane) {
     const long at = lane / group, row = lane < heads ? row_of(at) : 0;
-    const float* from = queries + ((panel.first + at) * net.heads + head * group + lane % group) * dim;
+    const float* from = queries + ((tile.first + at) * net.heads + head * group + lane % group) * dim;
     for (long i = 0; i < dim; ++i) {
       scratch[i * LANES + lane] =
           lane < heads ? rotated(from, i, dim / 2, call.cos + row * dim, call.sin + row * dim) * scale : 0.0f;
@@ -143,7 +146,7 @@ inline void attend(const OxygenTransformer& net, const OxygenCall& call, long la
 
   constexpr int VECTORS = LANES / WIDTH;
   float *const scores = scratch + dim * LANES, *end = scores;
-  const bool alone = panel.rows == run.rows;  // nobody has just read the same keys
+  const bool alone = tile.rows == run.rows;  // nobody has just read the same keys
   for (const auto& part : parts) {
     const auto use = [&](long key, long lane, Vector score) {
       store(end + key * LANES + lane, part.valid && !part.valid[key] ? splat(-__builtin_inff()) : score);
@@ -156,7 +159,7 @@ inline void attend(const OxygenTransformer& net, const OxygenCall& call, long la
     product<VECTORS, false>(part.seen, {part.keys, dim}, scratch, LANES, dim, nullptr, use);
     end += part.seen * LANES;
   }
-  for (long at = 0; at < panel.rows; ++at) {
+  for (long at = 0; at < tile.rows; ++at) {
     for (long key = parts[0].seen + sees(at); key < seen; ++key) {
       for (long i = 0; i < group; ++i) scores[key * LANES + at * group + i] = -__builtin_inff();
     }
@@ -175,7 +178,7 @@ inline void attend(const OxygenTransformer& net, const OxygenCall& call, long la
   }
 
   const auto place = [&](long lane) {
-    return out + ((panel.first + lane / group) * net.heads + head * group + lane % group) * dim;
+    return out + ((tile.first + lane / group) * net.heads + head * group + lane % group) * dim;
   };
   across(heads, scores, parts[0].values, dim, parts[0].seen,
          [&](long lane, long column, Vector sums) { store(place(lane) + column, sums); });
@@ -188,7 +191,8 @@ inline void attend(const OxygenTransformer& net, const OxygenCall& call, long la
 
 }  // namespace
 
-extern const int panel = PANEL;
+extern const long panel_width;
+const long panel_width = PANEL;
 
 void transformer(const OxygenTransformer& net, const OxygenCall& call) {
   const long width = net.width, inner = net.heads * net.head_dim, mlp = net.mlp_dim;
@@ -197,10 +201,10 @@ void transformer(const OxygenTransformer& net, const OxygenCall& call) {
   float *normed = call.scratch + scratch.normed, *pairs = call.scratch + scratch.pairs;
   float *queries = call.scratch + scratch.queries, *attended = call.scratch + scratch.attended;
   float *wide = call.scratch + scratch.wide, *const x = call.x;
-  auto *panels = reinterpret_cast<OxygenPanel*>(call.scratch + scratch.panels);
-  auto *last_panels = reinterpret_cast<OxygenPanel*>(call.scratch + scratch.last_panels);
-  const long count = split(net, call, nullptr, call.rows, panels);
-  const long last_count = split(net, call, call.wanted, call.wants, last_panels);
+  auto* const all_tiles = reinterpret_cast<OxygenTile*>(call.scratch + scratch.tiles);
+  auto* const last_tiles = reinterpret_cast<OxygenTile*>(call.scratch + scratch.last_tiles);
+  const long count = split(net, call, nullptr, call.rows, all_tiles);
+  const long last_count = split(net, call, call.wanted, call.wants, last_tiles);
 
 #pragma omp parallel num_threads(call.threads) if (call.threads > 1)
   {
@@ -216,6 +220,8 @@ void transformer(const OxygenTransformer& net, const OxygenCall& call) {
       const bool last = number == net.depth - 1;
       const long rows = last ? call.wants : call.rows;
       const long* wanted = last ? call.wanted : nullptr;
+      const OxygenTile* tiles = last ? last_tiles : all_tiles;
+      const long tasks = net.kv_heads * (last ? last_count : count);
 
       normalize(net, x, before, call.rows, normed);
       linear(call.rows, normed, layer.pairs,
@@ -231,9 +237,8 @@ void transformer(const OxygenTransformer& net, const OxygenCall& call) {
       linear(rows, normed, layer.query,
              [&](long row, long column, Vector sums) { store(queries + row * inner + column, sums); });
 #pragma omp for schedule(static)
-      for (long task = 0; task < net.kv_heads * (last ? last_count : count); ++task) {
-        attend(net, call, number, (last ? last_panels : panels)[task / net.kv_heads], task % net.kv_heads, wanted,
-               queries, attended, room);
+      for (long task = 0; task < tasks; ++task) {
+        attend(net, call, number, tiles[task / net.kv_heads], task % net.kv_heads, wanted, queries, attended, room);
       }
       add_linear(rows, attended, layer.out, before, x);
 
@@ -250,13 +255,6 @@ void transformer(const OxygenTransformer& net, const OxygenCall& call) {
     }
     if (call.modulation) normalize(net, x, modulation(call, 2 * net.depth), call.wants, x);
   }
-}
-
-// x [rows, depth] times a matrix in panels -> out [rows, outputs].
-void linear_rows(const float* x, long rows, long depth, const float* panels, long outputs, float* out, long threads) {
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  linear(rows, x, {panels, depth, outputs},
-         [&](long row, long column, Vector sums) { store(out + row * outputs + column, sums); });
 }
 
 }  // namespace GENERATION

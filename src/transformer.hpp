@@ -2,11 +2,7 @@
 
 #pragma once
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-extern "C" {
+static constexpr long LANES = 16;  // what all widths are multiples of
 
 struct OxygenTransformer {
   long depth, width, heads, kv_heads, head_dim, mlp_dim;
@@ -35,7 +31,7 @@ struct OxygenCall {
   long count;
   const OxygenRun* runs;
   long wants;  // 0: only keys and values
-  const long* wanted;  // row numbers, ascending
+  const long* wanted;  // row numbers, ascending; all of them where there is a modulation
   // Adaptive norms: [2 * depth + 1 norms][scale + 1, shift, gate][rows or 1][width]; null: norms without weights, and
   // none at the end.
   const float* modulation;
@@ -48,38 +44,5 @@ struct OxygenChunk {
   long steps, action_dim;
   float* actions;      // [rows, action_dim]: noise in, actions out
   long step_stride;    // from one step's modulation to the next's
-  const float *in, *in_bias, *out, *out_bias;  // the two projections, in panels as `weights`
+  const float *in_panels, *in_bias, *out_panels, *out_bias;  // the two projections
 };
-}
-
-// Rows of one run whose queries are attended with together.
-struct OxygenPanel {
-  long run, first, rows;
-};
-
-// Where each buffer begins, in floats. Static, as all here: an inline function could be the copy that was built for
-// another instruction set.
-struct OxygenScratch {
-  long normed, pairs, queries, attended, wide, panels, last_panels, each_thread, thread_size, size;
-};
-
-static inline OxygenScratch oxygen_scratch(const OxygenTransformer& net, const OxygenCall& call) {
-  const long inner = net.heads * net.head_dim, panel = sizeof(OxygenPanel) / sizeof(float);
-  long seen = 0;
-  for (long run = 0; run < call.count; ++run) {
-    const long here = call.runs[run].seen + call.runs[run].at + call.runs[run].rows;
-    seen = here > seen ? here : seen;
-  }
-  OxygenScratch at{};
-  at.panels = 0;
-  at.last_panels = at.panels + call.rows * panel;
-  at.normed = at.last_panels + call.rows * panel;
-  at.pairs = at.normed + call.rows * net.width;
-  at.queries = at.pairs + call.rows * 2 * net.kv_heads * net.head_dim;
-  at.attended = at.queries + call.rows * inner;
-  at.wide = at.attended + call.rows * inner;
-  at.each_thread = at.wide + call.rows * net.mlp_dim;
-  at.thread_size = (net.head_dim + seen) * 16;
-  at.size = at.each_thread + call.threads * at.thread_size;
-  return at;
-}

@@ -29,6 +29,7 @@ typedef int Ints __attribute__((vector_size(4 * WIDTH), aligned(4)));
 
 inline Vector load(const float* at) { return *reinterpret_cast<const Vector*>(at); }
 inline void store(float* at, Vector value) { *reinterpret_cast<Vector*>(at) = value; }
+// Minus: the compiler may not leave out plus 0, which makes a -0 a 0.
 inline Vector splat(float value) { return value - Vector{}; }
 
 inline float sum(Vector value) {

@@ -86,8 +86,14 @@ def fill(passes: Passes, observation: Observation, slot: Slot) -> None:
 
 @torch.inference_mode()
 def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
-    """Name, with, without. Those of one layer are run for all layers of a frame."""
+    """Name, with, without. Those of one layer are run for all layers of a frame.
+
+    Where layers are compiled, what is said to be torch's is timed on a network whose layers torch computes.
+    """
     model, config = lab.model, lab.model.config
+    torch_lab, by_torch = lab, ""
+    if model.compiled:
+        torch_lab, by_torch = Laboratory(plain.by_torch(config), lab.observation, lab.steps, lab.rows), ", by torch"
     backbone, device = model.backbone, lab.device
     length, heads, head_dim = lab.slot.prefix_length, config.backbone.num_heads, config.backbone.head_dim
     horizon, kv_heads = config.action_horizon, config.backbone.num_kv_heads
@@ -113,7 +119,7 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     )
 
     yield (
-        "norm weights part of the next matrix (prefill)",
+        f"norm weights part of the next matrix (prefill{by_torch})",
         lambda: [rms_normalize(x, config.rms_norm_eps) for _ in range(2 * config.backbone.depth)],
         lambda: [plain.norm(x, scale, config.rms_norm_eps) for _ in range(2 * config.backbone.depth)],
     )
@@ -121,12 +127,15 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     query = torch.randn(length, heads, head_dim, device=device).to(model.dtype)
     layers = range(config.backbone.depth - 1)
     yield (
-        "heads as rows, fused attention (prefill)",
+        f"heads as rows, fused attention (prefill{by_torch})",
         lambda: [attend(query, *lab.slot.prefix(layer)) for layer in layers],
         lambda: [plain.attend(query, *lab.slot.prefix(layer)) for layer in layers],
     )
     noise = torch.randn(horizon, config.action_dim, device=device)
-    yield "modulations computed once", lab.denoise, lambda: plain.denoise(model, noise, lab.slot, lab.steps)
+    yield (
+        f"modulations computed once (denoise{by_torch})",
+        torch_lab.denoise, lambda: plain.denoise(torch_lab.model, noise, torch_lab.slot, lab.steps),
+    )
 
     query_width, kv_width = heads * head_dim, kv_heads * head_dim
     rows = torch.randn(horizon, config.expert.width, device=device).to(model.dtype)
@@ -134,14 +143,14 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     ours = lab.matrices(config.expert, (query_width + 2 * kv_width, 2 * mlp))
     theirs = lab.matrices(config.expert, (query_width, kv_width, kv_width, mlp, mlp))
     yield (
-        "one matrix for q, k, v, one for gate, up (denoise)",
+        f"one matrix for q, k, v, one for gate, up (denoise{by_torch})",
         lambda: [matrix(rows) for _ in range(lab.steps) for matrix in ours],
         lambda: [matrix(rows) for _ in range(lab.steps) for matrix in theirs],
     )
     expert_depth = config.expert.depth
     suffix = torch.randn(2, kv_heads, horizon, head_dim, device=device).to(model.dtype)
     yield (
-        "no concatenation of caches (denoise)",
+        f"no concatenation of caches (denoise{by_torch})",
         lambda: [lab.slot.write_suffix(layer, *suffix) for layer in range(expert_depth) for _ in range(lab.steps)],
         lambda: [plain.joint(lab.slot.prefix(layer), (suffix[0], suffix[1]))
                  for layer in range(expert_depth) for _ in range(lab.steps)],
@@ -150,13 +159,12 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     yield "arg-max of the logits", lambda: logits.argmax(-1), lambda: plain.choose(logits)
     yield f"{MANY} requests in one step", lambda: lab.decode(MANY), lambda: lab.decode_singly(MANY)
 
-    if model.backbone.compiled:
-        by_torch = Laboratory(plain.by_torch(config), lab.observation, lab.steps, lab.rows)
-        yield "layers in one compiled call: prefill", lab.prefill, by_torch.prefill
-        yield "layers in one compiled call: denoise", lab.denoise, by_torch.denoise
+    if model.compiled:
+        yield "layers in one compiled call: prefill", lab.prefill, torch_lab.prefill
+        yield "layers in one compiled call: denoise", lab.denoise, torch_lab.denoise
         yield (
             f"layers in one compiled call: decode step of {MANY}",
-            lambda: lab.decode(MANY), lambda: by_torch.decode(MANY),
+            lambda: lab.decode(MANY), lambda: torch_lab.decode(MANY),
         )
 
 

@@ -43,7 +43,7 @@ class FixedPasses(Passes):
     """
 
     def __init__(self, model: Pi05, pool: KVPool, *, cameras: int, **settings) -> None:
-        if model.backbone.compiled:
+        if model.compiled:
             raise ValueError("a network packed for a CPU's compiled code has no passes of fixed shapes; leave fixed_shapes "
                              "None, or do not pack")
         super().__init__(model, cameras=cameras, padded=False, **settings)

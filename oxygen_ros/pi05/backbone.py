@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cache import KeyValue, Strip, Tail
-from .compiled import LANES, CompiledLinear, CompiledTransformer, can_compile
+from .compiled import CompiledLinear, CompiledTransformer, can_compile
 from .config import TransformerConfig
 from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
 from .packed import Linear, PackedWeight, can_pack, pack_all
@@ -110,7 +110,7 @@ class Backbone(nn.Module):
         """Hand all matrices, with the layers' norms folded, to the compiled code, where there is some; else pack them
         for MKL. The embedding stays to be read, so a tied head then costs its memory once more."""
         head = self._head().detach()
-        compiles = compiled and can_compile(self.config, head) and len(head) % LANES == 0
+        compiles = compiled and can_compile(self.config, head, len(head))
         if self.packed or not (compiles or can_pack(head)):
             return
         for layer in self.layers:
@@ -248,6 +248,8 @@ class Backbone(nn.Module):
 
 def check_shared(length: int, shared: int | None, causal_from: int | None) -> None:
     """Raises ValueError if the first `shared` positions of a prefix are not as they would be without the rest."""
+    if shared is not None and not 0 < shared <= length:
+        raise ValueError(f"{shared} positions of a prefix of {length} cannot be shared")
     if shared is not None and shared < length and (causal_from is None or shared < causal_from):
         raise ValueError(f"the first {shared} of {length} positions cannot be shared: they see those after them")
 

@@ -8,6 +8,7 @@ requests can continue the same prefix. Nothing is ever copied from one to anothe
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -45,9 +46,11 @@ class Strip:
         """
         if prefix_length > self.capacity:
             raise ValueError(f"a prefix of {prefix_length} tokens does not fit a KV slot of {self.capacity}")
+        if valid is not None and (valid.dtype != torch.bool or valid.shape != (prefix_length,)):
+            raise ValueError(f"valid: {valid.dtype} {list(valid.shape)}, expected torch.bool [{prefix_length}]")
         self.prefix_length = prefix_length
         self.shared_length = prefix_length if shared is None else shared
-        self.valid = None if valid is None else valid.contiguous()
+        self.valid = None if valid is None else valid.contiguous()  # the compiled code reads it byte by byte
         self.next_position = prefix_length if valid is None else int(valid.sum())
         self.shared_position = self.shared_length if valid is None else int(valid[: self.shared_length].sum())
         # Taken once here: a denoise step asks for each of them in every layer.
@@ -106,7 +109,9 @@ class Tail:
         self._memory = _layers(storage)
 
     def expect(self, count: int) -> None:
-        """Raises ValueError if `count` more positions do not fit."""
+        """Raises ValueError if `count` more positions do not fit, or are none."""
+        if count < 1:
+            raise ValueError(f"{count} more tokens: a request goes on by at least one")
         if self.length + count > self.capacity:
             raise ValueError(
                 f"{count} more tokens do not fit a language tail of {self.capacity} that holds {self.length}"

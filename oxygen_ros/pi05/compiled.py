@@ -22,15 +22,16 @@ from torch import Tensor, nn
 from .cache import Strip, Tail
 from .config import TransformerConfig
 from .kernels import Call, Chunk, Run, Transformer, available, chosen, library
-from .layers import matrices_of
-from .packed import Linear
 
-LANES = 16  # of src/products.hpp
+LANES = 16  # of src/transformer.hpp
 
 
-def can_compile(config: TransformerConfig, weight: Tensor) -> bool:
-    """Whether there is compiled code for layers of these sizes, whose weights are like this one."""
-    widths = (config.width, config.head_dim, config.mlp_dim)
+def can_compile(config: TransformerConfig, weight: Tensor, *more: int) -> bool:
+    """Whether there is compiled code for layers of these sizes, whose weights are like this one.
+
+    more: further widths of matrices.
+    """
+    widths = (config.width, config.head_dim, config.mlp_dim, *more)
     group = config.num_heads // config.num_kv_heads
     return available(weight) and group <= LANES and not any(width % LANES for width in widths)
 
@@ -54,26 +55,31 @@ class Panels:
 
 
 class CompiledLinear:
-    """x [rows, in] -> x times the transpose of weight [out, in], where `out` is a multiple of LANES: [rows, out]."""
+    """x [rows, in] -> x times the transpose of weight [out, in], where `out` is a multiple of LANES: [rows, out].
+
+    Raises ValueError for another x.
+    """
 
     def __init__(self, weight: Tensor) -> None:
         self._out, self._width = weight.shape
         self._panels = Panels([weight.shape], [weight])
 
     def __call__(self, x: Tensor) -> Tensor:
-        x = _checked(x, self._width)
+        x = _checked("x", x, self._width)
         out = x.new_empty(len(x), self._out)
+        panels = self._panels
         library().oxygen_linear(
-            self._panels.generation, x.data_ptr(), len(x), self._width, self._panels.addresses[0], self._out, out.data_ptr(),
+            panels.generation, x.data_ptr(), len(x), self._width, panels.addresses[0], self._out, out.data_ptr(),
             torch.get_num_threads(),
         )
         return out
 
 
 class CompiledTransformer:
-    """layers: their matrices, as `matrices_of` gives them, are copied, and have no weight of their own afterwards.
+    """layers: their matrices are copied, and have no weight of their own afterwards.
 
-    ends: for `denoise`, the projections from and to actions.
+    ends: for `denoise`, the projections from and to actions. The methods raise ValueError for what would reach past its
+    memory, before anything is written.
     """
 
     def __init__(self, config: TransformerConfig, eps: float, layers: nn.ModuleList,
@@ -84,11 +90,11 @@ class CompiledTransformer:
         self._ends = ends
         self._panels = Panels(
             [*layer * config.depth, *(end.weight.shape for end in ends or ())],
-            itertools.chain(_taken(matrices_of(layers), inner, mlp), (end.weight for end in ends or ())),
+            itertools.chain(_taken(layers, inner, mlp), (end.weight for end in ends or ())),
         )
         self._sizes = Transformer(
             config.depth, config.width, config.num_heads, config.num_kv_heads, config.head_dim, config.mlp_dim, eps,
-            ctypes.addressof(self._panels.addresses),
+            self._panels.addresses,
         )
         self._room = threading.local()
 
@@ -97,10 +103,11 @@ class CompiledTransformer:
         """x [T, width] -> the wanted rows of the stream after all layers, [wanted, width].
 
         rotary [T, 1, head_dim] each. runs: what the rows of x see, and where their keys and values are kept, one run
-        after the other. wanted: row numbers, ascending; None: all. modulation [norms, 3, width] or [norms, 3, T, width]:
-        of adaptive norms, the final one included; without it norms have no weights, and the final one is left out.
+        after the other. wanted: row numbers, ascending; None: all. modulation [norms, 3, width] or
+        [norms, 3, T, width]: of adaptive norms, the final one included, which are for all rows; without it norms have
+        no weights, and the final one is left out.
         """
-        x = _checked(x, self._sizes.width).clone()
+        x = _checked("x", x, self._sizes.width).clone()
         with self._call(x, rotary, runs, range(len(x)) if wanted is None else wanted, modulation) as call:
             library().oxygen_transformer(self._panels.generation, self._sizes, call)
             return x[: call.wants]
@@ -110,7 +117,7 @@ class CompiledTransformer:
         action_in, action_out = self._ends
         if len(noise) != strip.horizon:
             raise ValueError(f"{len(noise)} actions, the strip is for {strip.horizon}")
-        actions = _checked(noise, action_in.in_features).clone()
+        actions = _checked("noise", noise, action_in.in_features).clone()
         x = actions.new_empty(len(actions), self._sizes.width)
         into, out_of = self._panels.addresses[-2:]
         chunk = Chunk(
@@ -124,32 +131,38 @@ class CompiledTransformer:
     def prefix(self, strip: Strip, causal_from: int | None) -> Run:
         """The prefix of a strip that has begun: one block, or text that sees what precedes from `causal_from` on."""
         length = strip.prefix_length
-        open_rows = length if causal_from is None else causal_from
-        own = self._place(strip.storage, strip.horizon)
-        return Run(0, length, *own[:2], None, 0, 0, 0, *own[:2], _address(strip.valid), 0, open_rows, *own[2:])
+        open_rows = length if causal_from is None else min(causal_from, length)
+        own = self._own(strip.storage, strip.horizon)
+        return Run(rows=length, **own, own_valid=_address(strip.valid), open=open_rows)
 
     def suffix(self, strip: Strip) -> Run:
         """The actions of a strip: they see each other and its prefix."""
-        seen, own = self._place(strip.storage, strip.horizon), self._place(strip.storage, 0)
-        return Run(0, strip.horizon, *seen[:2], _address(strip.valid), strip.prefix_length, *seen[2:], *own[:2], None, 0,
-                   strip.horizon, *own[2:])
+        own = self._own(strip.storage, 0)
+        return Run(rows=strip.horizon, **self._seen(strip, strip.prefix_length), **own, open=strip.horizon)
 
     def tail(self, strip: Strip, tail: Tail, first: int, rows: int) -> Run:
-        """`rows` new positions of a request, from row `first` of x on: they see what the strip shares, the tail, and
-        each other causally."""
-        tail.expect(rows)
-        seen, own = self._place(strip.storage, strip.horizon), self._place(tail.storage, 0)
-        return Run(first, rows, *seen[:2], _address(strip.valid), strip.shared_length, *seen[2:], *own[:2], None,
-                   tail.length, 0, *own[2:])
+        """`rows` new positions of a tail that has room for them, from row `first` of x on: they see what the strip
+        shares, the tail, and each other causally."""
+        own = self._own(tail.storage, 0)
+        return Run(first=first, rows=rows, **self._seen(strip, strip.shared_length), **own, at=tail.length)
+
+    def _seen(self, strip: Strip, length: int) -> dict[str, int | None]:
+        """Fields of a run that sees the first positions of a strip's prefix."""
+        keys, values, layer, head = self._place(strip.storage, strip.horizon)
+        return {"keys": keys, "values": values, "valid": _address(strip.valid), "seen": length, "layer_stride": layer,
+                "head_stride": head}
+
+    def _own(self, storage: Tensor, position: int) -> dict[str, int]:
+        """Fields of a run that is kept from a position on."""
+        keys, values, layer, head = self._place(storage, position)
+        return {"own_keys": keys, "own_values": values, "own_layer_stride": layer, "own_head_stride": head}
 
     def _place(self, storage: Tensor, position: int) -> tuple[int, int, int, int]:
         """Addresses of the first layer's keys and values at a position, and the strides of layers and heads."""
-        sizes, shape = self._sizes, storage.shape
-        expected = (sizes.depth, 2, sizes.kv_heads, shape[3], sizes.head_dim)
-        # Beyond them lies memory of somebody else.
-        if shape != expected or storage.dtype != torch.float32 or storage.stride()[3:] != (sizes.head_dim, 1):
-            raise ValueError(f"keys and values are {storage.dtype} {list(shape)}, expected torch.float32 "
-                             f"{list(expected)}, positions one after the other")
+        sizes = self._sizes
+        _expect("keys and values", storage, (sizes.depth, 2, sizes.kv_heads, storage.shape[3], sizes.head_dim))
+        if storage.stride()[3:] != (sizes.head_dim, 1):
+            raise ValueError("keys and values do not lie one position after the other")
         layer, part, head = storage.stride()[:3]
         at = storage.data_ptr() + 4 * position * sizes.head_dim
         return at, at + 4 * part, layer, head
@@ -158,19 +171,33 @@ class CompiledTransformer:
     def _call(self, x: Tensor, rotary: tuple[Tensor, Tensor], runs: Sequence[Run], wanted: Sequence[int],
               modulation: Tensor | None) -> Iterator[Call]:
         """What the compiled code is given; its addresses hold inside the block."""
-        cos, sin = (_checked(table.flatten(1), self._sizes.head_dim) for table in rotary)
+        cos, sin = (_checked("rotary", table.flatten(1), self._sizes.head_dim) for table in rotary)
         rows = sum(run.rows for run in runs)
         if not len(x) == len(cos) == len(sin) == rows:
             raise ValueError(f"{len(x)} rows with {len(cos)} rotary positions, for {rows} places in the cache")
-        norm, part, row = (0, 0, 0) if modulation is None else modulation.stride()[:3]
+        if any(low >= high for low, high in itertools.pairwise([-1, *wanted, rows])):
+            raise ValueError(f"wanted are the rows {list(wanted)}, expected ascending numbers below {rows}")
+        norm, part, row = self._strides(modulation, rows, len(wanted))
         call = Call(
             rows, x.data_ptr(), cos.data_ptr(), sin.data_ptr(), len(runs), (Run * len(runs))(*runs), len(wanted),
-            ctypes.addressof(numbers := (ctypes.c_long * len(wanted))(*wanted)), _address(modulation), norm, part,
-            row if modulation is not None and modulation.ndim == 4 else 0, None, torch.get_num_threads(),
+            (ctypes.c_long * len(wanted))(*wanted), _address(modulation), norm, part, row,
+            threads=torch.get_num_threads(),
         )
         call.scratch = self._scratch(library().oxygen_scratch_size(self._sizes, call))
         yield call
-        del numbers
+
+    def _strides(self, modulation: Tensor | None, rows: int, wants: int) -> tuple[int, int, int]:
+        """From one norm, part and row of a modulation to the next."""
+        if modulation is None:
+            return 0, 0, 0
+        if wants != rows:
+            raise ValueError(f"{wants} of {rows} rows are wanted; adaptive norms are for all of them")
+        each = (rows,) if modulation.ndim == 4 else ()
+        _expect("modulation", modulation, (2 * self._sizes.depth + 1, 3, *each, self._sizes.width))
+        if modulation.stride(-1) != 1:
+            raise ValueError("the numbers of a modulation do not lie one after the other")
+        norm, part, *row = modulation.stride()[:-1]
+        return norm, part, row[0] if row else 0
 
     def _scratch(self, count: int) -> int:
         """Room for so many float32, kept for this thread's next call."""
@@ -180,18 +207,28 @@ class CompiledTransformer:
         return room.data_ptr()
 
 
-def _taken(matrices: Sequence[Linear], inner: int, mlp: int) -> Iterator[Tensor]:
+def _taken(layers: nn.ModuleList, inner: int, mlp: int) -> Iterator[Tensor]:
     """Query, key-value, out, gate, up and down of each layer; each matrix gives its weight up as soon as it was read:
     there is not room for all of them twice."""
-    for matrix, parts in zip(matrices, itertools.cycle([[inner], [], [mlp], []])):
-        yield from matrix.weight.tensor_split(parts)
-        matrix.weight = None
+    for layer in layers:
+        for matrix, cuts in (
+            (layer.attention.qkv, [inner]), (layer.attention.out, []), (layer.mlp.gate_up, [mlp]), (layer.mlp.down, []),
+        ):
+            yield from matrix.weight.tensor_split(cuts)
+            matrix.weight = None
 
 
-def _checked(x: Tensor, width: int) -> Tensor:
-    if x.ndim != 2 or x.shape[1] != width or x.dtype != torch.float32 or x.device.type != "cpu":
-        raise ValueError(f"{x.dtype} {list(x.shape)} on {x.device}, expected torch.float32 [rows, {width}] on cpu")
+def _checked(name: str, x: Tensor, width: int) -> Tensor:
+    """x [rows, width], contiguous."""
+    _expect(name, x, (len(x), width))
     return x.contiguous()
+
+
+def _expect(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    # Beyond it lies memory of somebody else.
+    if tensor.shape != shape or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+        raise ValueError(f"{name}: {tensor.dtype} {list(tensor.shape)} on {tensor.device}, expected torch.float32 "
+                         f"{list(shape)} on cpu")
 
 
 def _in_large_pages(count: int) -> Tensor:

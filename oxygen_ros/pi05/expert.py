@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cache import Strip
-from .compiled import LANES, CompiledTransformer, can_compile
+from .compiled import CompiledTransformer, can_compile
 from .config import Pi05Config, TransformerConfig
 from .flow import euler, time_embedding
 from .layers import GatedMLP, RotaryTable, SelfAttention, attend, rms_normalize
@@ -63,11 +63,16 @@ class ActionExpert(nn.Module):
         self.rotary = RotaryTable(expert.head_dim, config.rope_theta)
         self._compiled: CompiledTransformer | None = None
 
+    @property
+    def compiled(self) -> bool:
+        return self._compiled is not None
+
     def pack(self, compiled: bool = True) -> None:
         """Hand the layers' weights to the compiled code, where there is some; else pack them for MKL."""
         ends = self.action_in, self.action_out
-        weight = self.layers[0].mlp.down.weight
-        if compiled and weight is not None and can_compile(self.config, weight) and ends[0].in_features % LANES == 0:
+        if self.compiled:
+            return
+        if compiled and can_compile(self.config, self.action_in.weight, self.action_in.in_features):
             self._compiled = CompiledTransformer(self.config, self.eps, self.layers, ends)
         else:
             pack_all(self.layers)
@@ -101,7 +106,8 @@ class ActionExpert(nn.Module):
         rotary = strip.rotary(self.rotary)
         x = self.action_in(actions).to(dtype)
         if self._compiled is not None:
-            return self.action_out(self._compiled(x, rotary, [self._compiled.suffix(strip)], modulation=modulation))
+            x = self._compiled(x, rotary, [self._compiled.suffix(strip)], modulation=modulation)
+            return self.action_out(x)
         mask = strip.joint_mask()
         gates = modulation[:, 2].to(dtype)
         for index, layer in enumerate(self.layers):

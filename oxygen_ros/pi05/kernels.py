@@ -23,7 +23,7 @@ class Transformer(ctypes.Structure):
 
     _fields_ = [
         ("depth", _Long), ("width", _Long), ("heads", _Long), ("kv_heads", _Long), ("head_dim", _Long),
-        ("mlp_dim", _Long), ("eps", ctypes.c_float), ("weights", _Pointer),
+        ("mlp_dim", _Long), ("eps", ctypes.c_float), ("weights", ctypes.POINTER(_Pointer)),
     ]
 
 
@@ -43,7 +43,7 @@ class Call(ctypes.Structure):
 
     _fields_ = [
         ("rows", _Long), ("x", _Pointer), ("cos", _Pointer), ("sin", _Pointer), ("count", _Long),
-        ("runs", ctypes.POINTER(Run)), ("wants", _Long), ("wanted", _Pointer), ("modulation", _Pointer),
+        ("runs", ctypes.POINTER(Run)), ("wants", _Long), ("wanted", ctypes.POINTER(_Long)), ("modulation", _Pointer),
         ("norm_stride", _Long), ("part_stride", _Long), ("row_stride", _Long), ("scratch", _Pointer),
         ("threads", _Long),
     ]
@@ -98,8 +98,13 @@ def generations() -> list[str]:
 
 
 def use(generation: str) -> None:
-    """Use this instruction set, one of `generations()`, for what is packed from now on; without a call it is the first."""
+    """Use this instruction set for GELU, and for what is packed from now on; at first it is the best.
+
+    Raises ValueError if it is not among `generations()`.
+    """
     global _chosen
+    if generation not in generations():
+        raise ValueError(f"no compiled code for {generation} runs here, only for {', '.join(generations())}")
     _chosen = generations().index(generation)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -127,11 +126,3 @@ class SelfAttention(nn.Module):
 
     def _kv_weight(self) -> Tensor:
         return self.qkv.weight[self.num_heads * self.head_dim :]
-
-
-def matrices_of(layers: Iterable[nn.Module]) -> list[Linear]:
-    """Query-key-value, out, gate-up and down of each layer."""
-    return [
-        matrix for layer in layers
-        for matrix in (layer.attention.qkv, layer.attention.out, layer.mlp.gate_up, layer.mlp.down)
-    ]

@@ -55,6 +55,11 @@ class Pi05(nn.Module):
         """
         return torch.float32 if _FLOAT32_ISLAND.search(name) else dtype
 
+    @property
+    def compiled(self) -> bool:
+        """Whether there is a part whose weights the compiled code has, so that torch cannot compute it any more."""
+        return self.backbone.compiled or self.expert.compiled
+
     def pack(self, compiled: bool = True) -> None:
         """Lay all large matrices out for the CPU, in float32: the layers' for the compiled code, the pictures' for MKL.
 

@@ -45,8 +45,9 @@ def test_who_waits_loses_nothing_while_others_go_on(model, observe):
     assert [r.tail.length for r in ours] == [r.tail.length for r in theirs]
 
 
-def test_a_network_for_the_compiled_code_is_refused():
-    packed = random_model(PRESETS["tiny"], 0)
+@pytest.mark.parametrize("vocab_size", [1024, 1023], ids=["all of it", "its expert alone"])
+def test_a_network_for_the_compiled_code_is_refused(vocab_size):
+    packed = random_model(replace(PRESETS["tiny"], vocab_size=vocab_size), 0)
     packed.pack()
     pool = KVPool(packed.config, slots=4, requests=2, cameras=3, max_tail=4, device=packed.device, dtype=packed.dtype)
     with pytest.raises(ValueError, match="packed for a CPU's compiled code has no passes of fixed shapes; leave"):

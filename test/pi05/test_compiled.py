@@ -1,6 +1,7 @@
 """The compiled layers against the same ones as torch computes them, on every instruction set there is here."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from oxygen_ros.pi05.backbone import Backbone, Continuation
 from oxygen_ros.pi05.cache import Strip, Tail
+from oxygen_ros.pi05.compiled import CompiledTransformer
 from oxygen_ros.pi05.config import PRESETS, Pi05Config
 from oxygen_ros.pi05.expert import ActionExpert
 from oxygen_ros.pi05.flow import euler, flow_times
@@ -118,7 +120,7 @@ def test_what_would_reach_past_the_memory_is_refused(wrong):
     plan = expert.modulations(torch.tensor(flow_times(2), dtype=torch.float64))
     strip = strip_of(config, 20)
     kept = strip.storage.clone()
-    with pytest.raises(ValueError, match=r"the strip is for 10|expected torch.float32 \[rows, 32\]"):
+    with pytest.raises(ValueError, match=r"the strip is for 10|expected torch.float32 \[10, 32\] on cpu"):
         packed.denoise(torch.zeros(wrong), plan, strip)
     with pytest.raises(ValueError, match="torch.float64"):
         packed.denoise(torch.zeros(10, 32, dtype=torch.float64), plan, strip)
@@ -126,7 +128,7 @@ def test_what_would_reach_past_the_memory_is_refused(wrong):
         packed.velocity(torch.zeros(wrong), plan[0], strip)
     assert torch.equal(strip.storage, kept)
     of_others = strip_of(sized(SHAPES["two of four queries"], 10), 20)
-    with pytest.raises(ValueError, match=r"keys and values are .* expected torch.float32 \[3, 2, 1, 37, 32\]"):
+    with pytest.raises(ValueError, match=r"keys and values: .* expected torch.float32 \[3, 2, 1, 37, 32\] on cpu"):
         packed.denoise(torch.zeros(10, 32), plan, of_others)
 
 
@@ -183,7 +185,7 @@ def test_a_prefix(generation, threads, shape, length, hidden):
     plain, packed = backbones_of(config)
     x, valid = rows_of(config, length), torch.rand(length, generator=torch.Generator().manual_seed(0)) < 0.7
     valid[0] = True  # a row that sees nothing has no value
-    for options in ({}, {"causal_from": length // 2}, {"causal_from": 0}, {"valid": valid},
+    for options in ({}, {"causal_from": length // 2}, {"causal_from": 0}, {"causal_from": length + 3}, {"valid": valid},
                     {"causal_from": length // 3, "valid": valid, "shared": max(1, length // 2)}):
         theirs, ours = (strip_of(config, length) for _ in range(2))
         expected = plain.prefill(x.clone(), theirs, hidden=hidden, **options)
@@ -248,10 +250,83 @@ def test_a_tail_that_is_full_is_refused_before_it_is_written():
     kept = [request.tail.storage.clone() for request in requests]
     with pytest.raises(ValueError, match="1 more tokens do not fit a language tail of 40 that holds 40"):
         packed.advance(rows_of(config, sum(request.count for request in requests)), requests)
+    requests[0].tail.length = 3
     with pytest.raises(ValueError, match="34 rows with 35 rotary positions, for 35 places in the cache"):
-        requests[0].tail.length = 3
         packed.advance(rows_of(config, 34), requests)
+    requests[1] = Continuation(requests[1].strip, requests[1].tail, 0)
+    with pytest.raises(ValueError, match="0 more tokens: a request goes on by at least one"):
+        packed.advance(rows_of(config, 5), requests)
     assert all(torch.equal(request.tail.storage, was) for request, was in zip(requests, kept))
+
+
+@torch.inference_mode()
+def test_nor_on_the_number_of_threads(generation):
+    config = sized(SHAPES["one key/value head"], 4)
+    packed = backbones_of(config)[1]
+    x, strips = rows_of(config, 130), [strip_of(config, 130) for _ in range(2)]
+    before, hidden = torch.get_num_threads(), []
+    try:
+        for threads, strip in zip((1, 2), strips):
+            torch.set_num_threads(threads)
+            hidden.append(packed.prefill(x, strip, hidden="all"))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*hidden) and torch.equal(strips[0].storage, strips[1].storage)
+
+
+def test_two_threads_at_once():
+    """As the tasks of isolated execution run: each with memory of its own, on one network."""
+    config = sized(SHAPES["one key/value head"], 4)
+    packed = backbones_of(config)[1]
+    xs = [rows_of(config, length) for length in (40, 130)]
+
+    @torch.inference_mode()
+    def prefills(x: torch.Tensor) -> list[torch.Tensor]:
+        return [packed.prefill(x, strip_of(config, len(x)), hidden="all") for _ in range(50)]
+
+    alone = [prefills(x)[0] for x in xs]
+    with ThreadPoolExecutor(2) as threads:
+        for expected, got in zip(alone, threads.map(prefills, xs)):
+            assert all(torch.equal(hidden, expected) for hidden in got)
+
+
+@torch.inference_mode()
+def test_numbers_that_nobody_may_read_are_refused():
+    config = sized(SHAPES["one key/value head"], 10)
+    backbone, expert = backbones_of(config)[1], pair_of(config)[1]
+    x, strip = rows_of(config, 13), strip_of(config, 13)
+    layers = CompiledTransformer(config.backbone, 1e-6, backbones_of(config)[0].layers)
+    rotary = backbone.rotary.span(0, 13, x.device)
+    for wanted in ([-1], [13], [3, 3], [4, 2]):
+        with pytest.raises(ValueError, match="wanted are the rows .* expected ascending numbers below 13"):
+            layers(x, rotary, [layers.prefix(strip, None)], wanted)
+    for kind, shape in ((torch.int64, 13), (torch.bool, 12)):
+        with pytest.raises(ValueError, match=r"valid: torch.\w+ \[\d+\], expected torch.bool \[13\]"):
+            backbone.prefill(x, strip, valid=torch.ones(shape, dtype=kind))
+    for shared in (0, 14):
+        with pytest.raises(ValueError, match=f"{shared} positions of a prefix of 13 cannot be shared"):
+            backbone.prefill(x, strip, causal_from=2, shared=shared)
+    actions, whole = noise_of(config), expert.modulations(torch.tensor(0.5, dtype=torch.float64))
+    norms = len(whole)
+    each = whole[:, :, None].expand(norms, 3, 5, -1)
+    for modulation in (whole[:2], whole.double(), each, whole[..., ::2]):
+        with pytest.raises(ValueError, match=r"modulation: .* expected torch.float32 \[7, 3, .*64\] on cpu"):
+            expert.velocity(actions, modulation, strip)
+    with pytest.raises(ValueError, match="of a modulation do not lie one after the other"):
+        expert.velocity(actions, whole.repeat_interleave(2, dim=-1)[..., ::2], strip)
+    with pytest.raises(ValueError, match="1 of 13 rows are wanted; adaptive norms are for all of them"):
+        layers(x, rotary, [layers.prefix(strip, None)], [3], whole)
+
+
+@torch.inference_mode()
+def test_a_vocabulary_without_compiled_code_is_packed_for_torch():
+    config = replace(sized(SHAPES["one key/value head"], 4), vocab_size=97)
+    plain, packed = (random_model(config, seed=1).backbone for _ in range(2))
+    packed.pack()
+    assert not packed.compiled
+    x = rows_of(config, 20)
+    hidden = [each.prefill(x, strip_of(config, 20), hidden="last") for each in (plain, packed)]
+    torch.testing.assert_close(packed.logits(hidden[1]), plain.logits(hidden[0]), atol=2e-5, rtol=1e-5)
 
 
 def test_other_types_keep_their_weights():

@@ -24,6 +24,11 @@ def test_what_is_not_finite(generation):
     torch.testing.assert_close(gelu(x.clone()), expected, atol=1e-30, rtol=1e-6, equal_nan=True)
 
 
+def test_an_instruction_set_that_is_not_here():
+    with pytest.raises(ValueError, match="no compiled code for AVX-1024 runs here, only for .*baseline"):
+        kernels.use("AVX-1024")
+
+
 def test_a_library_of_another_machine_is_told_and_done_without(tmp_path, monkeypatch):
     (tmp_path / kernels.LIBRARY).write_bytes(b"\x7fELF of another machine")
     monkeypatch.setattr(oxygen_ros, "__path__", [str(tmp_path)])

@@ -1,7 +1,6 @@
 // All Euler steps from noise at flow time 1 to actions at 0, in one call.
 
 #include "products.hpp"
-#include "transformer.hpp"
 
 namespace GENERATION {
 
@@ -11,11 +10,12 @@ void denoise(const OxygenTransformer& net, OxygenCall call, const OxygenChunk& c
   const long width = net.width, actions = chunk.action_dim;
   const float length = -1.0f / chunk.steps;
   for (long step = 0; step < chunk.steps; ++step, call.modulation += chunk.step_stride) {
-    linear(call.rows, chunk.actions, {chunk.in, actions, width}, [&](long row, long column, Vector sums) {
+    // The projections are so small that a team of threads would take longer to call together.
+    linear(call.rows, chunk.actions, {chunk.in_panels, actions, width}, [&](long row, long column, Vector sums) {
       store(call.x + row * width + column, sums + load(chunk.in_bias + column));
     });
     transformer(net, call);
-    linear(call.rows, call.x, {chunk.out, width, actions}, [&](long row, long column, Vector sums) {
+    linear(call.rows, call.x, {chunk.out_panels, width, actions}, [&](long row, long column, Vector sums) {
       float* to = chunk.actions + row * actions + column;
       store(to, load(to) + length * (sums + load(chunk.out_bias + column)));
     });
