@@ -84,24 +84,39 @@ def generate_launch_description():
     assert not robot.node.count_publishers("/left/oxygen/action_chunk")
 
 
+PARAMETERS = ROOT / "config" / "aloha.yaml"
+OUTER = """
+from launch import LaunchDescription
+from launch_ros.actions import LifecycleNode, LifecycleTransition
+
+def generate_launch_description():
+    return LaunchDescription([
+        LifecycleNode(package="oxygen_ros", executable="oxygen-node", name="oxygen", namespace="left",
+                      parameters=[{parameters!r}], output="screen"{autostart}),
+        {then}
+    ])
+"""
+
+
 def test_launch_ros_s_own_autostart(launch, tmp_path, monkeypatch):
     """From Kilted on."""
     for folder in reversed(LAUNCH_PATH):
         monkeypatch.syspath_prepend(folder)
-    from launch_ros.actions import Node
+    from launch_ros.actions import LifecycleNode, Node
 
-    if "autostart" not in inspect.signature(Node.__init__).parameters:
+    if not any("autostart" in inspect.signature(kind.__init__).parameters for kind in (LifecycleNode, Node)):
         pytest.skip("this launch_ros has no autostart")
     outer = tmp_path / "outer.launch.py"
-    outer.write_text(f"""
-from launch import LaunchDescription
-from launch_ros.actions import LifecycleNode
+    outer.write_text(OUTER.format(parameters=str(PARAMETERS), autostart=", autostart=True", then=""))
+    robot = launch(file=outer)
+    robot.wait_for(lambda: robot.state("/left/oxygen") == State.PRIMARY_STATE_ACTIVE)
 
-def generate_launch_description():
-    return LaunchDescription([LifecycleNode(
-        package="oxygen_ros", executable="oxygen-node", name="oxygen", namespace="left", autostart=True,
-        parameters=[{str(ROOT / "config" / "aloha.yaml")!r}], output="screen")])
-""")
+
+def test_launch_ros_s_transitions(launch, tmp_path):
+    """Which are what its autostart is made of."""
+    transition = 'LifecycleTransition(lifecycle_node_names=["/left/oxygen"], transition_ids=[1, 3])'
+    outer = tmp_path / "outer.launch.py"
+    outer.write_text(OUTER.format(parameters=str(PARAMETERS), autostart="", then=transition))
     robot = launch(file=outer)
     robot.wait_for(lambda: robot.state("/left/oxygen") == State.PRIMARY_STATE_ACTIVE)
 
