@@ -100,6 +100,28 @@ inline long split(const OxygenTransformer& net, const OxygenCall& call, const lo
   return count;
 }
 
+// Queries, at their positions and scaled, to lanes [head_dim][LANES]; those without one get zeros.
+inline void to_lanes(const float* query, long lane, const float* cos, const float* sin, long dim, float* lanes) {
+  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
+  for (long i = 0; i < dim; ++i) {
+    lanes[i * LANES + lane] = query ? rotated(query, i, dim / 2, cos, sin) * scale : 0.0f;
+  }
+}
+
+// Scores [..][LANES] become e to what they are below the highest of their lane; total [LANES]: the sums of that.
+inline void soften(float* scores, const float* end, float* total) {
+  for (long lane = 0; lane < LANES; lane += WIDTH) {
+    Vector highest = splat(-__builtin_inff()), sums = {};
+    for (float* at = scores + lane; at < end; at += LANES) highest = load(at) > highest ? load(at) : highest;
+    for (float* at = scores + lane; at < end; at += LANES) {
+      const Vector weight = exponential(load(at) - highest);
+      sums += weight;
+      store(at, weight);
+    }
+    store(total + lane, sums);
+  }
+}
+
 // Calls use(lane, column, sums) for the values [seen, dim] weighted for each lane. weights [seen][LANES].
 template <class Use>
 inline void across(long lanes, const float* weights, const float* values, long dim, long seen, Use use) {
@@ -134,14 +156,13 @@ inline void attend(const OxygenTransformer& net, const OxygenCall& call, long la
                {run.own_keys + own, run.own_values + own, run.own_valid, sees(tile.rows - 1)}};
   const long seen = parts[0].seen + parts[1].seen;
 
-  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
+  const auto place = [&](long lane) {  // of its query head, in queries and out
+    return ((tile.first + lane / group) * net.heads + head * group + lane % group) * dim;
+  };
   for (long lane = 0; lane < LANES; ++lane) {
-    const long at = lane / group, row = lane < heads ? row_of(at) : 0;
-    const float* from = queries + ((tile.first + at) * net.heads + head * group + lane % group) * dim;
-    for (long i = 0; i < dim; ++i) {
-      scratch[i * LANES + lane] =
-          lane < heads ? rotated(from, i, dim / 2, call.cos + row * dim, call.sin + row * dim) * scale : 0.0f;
-    }
+    const long row = lane < heads ? row_of(lane / group) : 0;
+    const float* query = lane < heads ? queries + place(lane) : nullptr;
+    to_lanes(query, lane, call.cos + row * dim, call.sin + row * dim, dim, scratch);
   }
 
   constexpr int VECTORS = LANES / WIDTH;
@@ -166,25 +187,12 @@ inline void attend(const OxygenTransformer& net, const OxygenCall& call, long la
   }
 
   float total[LANES];
-  for (long lane = 0; lane < LANES; lane += WIDTH) {
-    Vector highest = splat(-__builtin_inff()), sums = {};
-    for (float* at = scores + lane; at < end; at += LANES) highest = load(at) > highest ? load(at) : highest;
-    for (float* at = scores + lane; at < end; at += LANES) {
-      const Vector weight = exponential(load(at) - highest);
-      sums += weight;
-      store(at, weight);
-    }
-    store(total + lane, sums);
-  }
-
-  const auto place = [&](long lane) {
-    return out + ((tile.first + lane / group) * net.heads + head * group + lane % group) * dim;
-  };
+  soften(scores, end, total);
   across(heads, scores, parts[0].values, dim, parts[0].seen,
-         [&](long lane, long column, Vector sums) { store(place(lane) + column, sums); });
+         [&](long lane, long column, Vector sums) { store(out + place(lane) + column, sums); });
   across(heads, scores + parts[0].seen * LANES, parts[1].values, dim, parts[1].seen,
          [&](long lane, long column, Vector sums) {
-           float* to = place(lane) + column;
+           float* to = out + place(lane) + column;
            store(to, (load(to) + sums) / total[lane]);
          });
 }
