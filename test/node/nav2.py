@@ -142,7 +142,8 @@ class Manager:
             return False
         if self.bond is None:
             self.bond = Sister(self._robot, self._name, self._timeout)
-            return wait_until(lambda: self.bond.state != "waiting", self._timeout / 2)
+            # (Nav2 waits for half of the timeout; here a busy machine is no fault of the node.)
+            return wait_until(lambda: self.bond.state != "waiting", Sister.CONNECT) and self.bond.state == "alive"
         return True
 
     def pause(self) -> bool:
