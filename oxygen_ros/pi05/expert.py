@@ -69,9 +69,9 @@ class ActionExpert(nn.Module):
 
     def pack(self, compiled: bool = True) -> None:
         """Hand the layers' weights to the compiled code, where there is some; else pack them for MKL."""
-        ends = self.action_in, self.action_out
         if self.compiled:
             return
+        ends = self.action_in, self.action_out
         if compiled and can_compile(self.config, self.action_in.weight, self.action_in.in_features):
             self._compiled = CompiledTransformer(self.config, self.eps, self.layers, ends)
         else:
