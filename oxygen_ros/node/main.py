@@ -8,6 +8,9 @@ import signal
 import sys
 import threading
 
+from .heap import limit_arenas
+
+_ARENAS = 2  # of the heap; frames and transitions rarely allocate at the same moment
 _STOP = (signal.SIGINT, signal.SIGTERM)
 _WAKE = 1.0  # s; there are builds of Fast DDS that wait until a time of day, which may be set back meanwhile
 _PATIENCE = 10.0  # s; a frame or a weight file in flight takes less, a hung device may take for ever
@@ -18,6 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     # would take the topics away before the last tokens are out. Every thread started from here inherits the mask.
     # It comes before the imports, which take seconds: a process told to end while they run ends the same way.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
+    limit_arenas(_ARENAS)
     import rclpy
     from rclpy.executors import SingleThreadedExecutor
     from rclpy.signals import SignalHandlerOptions

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
 import gc
 import inspect
@@ -21,6 +19,7 @@ from ..embodiment.errors import InputError
 from ..ros_arguments import for_others
 from ..settings import SettingsError
 from .diagnostics import Diagnostics
+from .heap import give_back
 from .parameters import EmptyListsAllowed, Parameters
 from .session import Session
 from .throttle import Throttle
@@ -219,7 +218,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
             session.close()
             del session
             gc.collect()  # its parts know each other, and the next configure needs the memory of this one's network
-            _give_back()
+            give_back()
 
     def _take_live_settings(self) -> None:
         session = self.session  # a transition in another thread may take it away at any time
@@ -232,9 +231,3 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
         line = self._throttle("policy", f"weights: {done} of {total} parameters read")
         if line and done > 1:  # what takes less than a period is not worth a line
             self.get_logger().info(line)
-
-
-def _give_back() -> None:
-    """Freed memory to the system, where the C library can: glibc keeps it by thread."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
