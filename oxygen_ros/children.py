@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _STOP = (signal.SIGINT, signal.SIGTERM)
+_DOMAINS = range(1, 102)  # higher ones need ports that Linux hands out itself
+_claims: list[ExitStack] = []  # files locked until the process ends
+
+
+def claim_domain() -> int:
+    """A ROS domain that no other command and no test on this machine uses until this process ends.
+
+    Raises RuntimeError where all are taken.
+    """
+    for number in random.sample(_DOMAINS, len(_DOMAINS)):
+        path = Path(tempfile.gettempdir(), f"oxygen_ros_domain_{number}")
+        with suppress(PermissionError):  # another user's, who may be long gone
+            path.touch()
+        with suppress(BlockingIOError), ExitStack() as files:
+            claim = files.enter_context(path.open())
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _claims.append(files.pop_all())
+            return number
+    raise RuntimeError(f"all ROS domains from {_DOMAINS[0]} to {_DOMAINS[-1]} are taken: set ROS_DOMAIN_ID")
 
 
 def keep_to_ourselves() -> None:
     """For us and our children: neither hear nor move the robots of the network that we happen to run on."""
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 101)))
+    if "ROS_DOMAIN_ID" not in os.environ:
+        os.environ["ROS_DOMAIN_ID"] = str(claim_domain())
 
 
 @contextmanager

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
-import random
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +26,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, JointState
 from std_msgs.msg import String
 
+from oxygen_ros.children import claim_domain as next_domain
 from oxygen_ros.msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from oxygen_ros.node.lifecycle_client import LifecycleClient, wait_until
 from oxygen_ros.node.oxygen_node import OxygenNode
@@ -49,21 +47,6 @@ SETTINGS = {
     **{f"camera.{name}.transport": "compressed" for name in CAMERAS},
 }
 PATIENCE = 20.0  # s; for what takes a moment on an idle machine
-_claims: list = []
-
-
-def next_domain() -> int:
-    """A DDS domain that no other test on this machine uses until this process ends."""
-    for number in random.sample(range(1, 102), 101):  # higher ones need ports that Linux hands out itself
-        claim = open(Path(tempfile.gettempdir(), f"oxygen_ros_test_domain_{number}"), "w")
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            claim.close()
-            continue
-        _claims.append(claim)
-        return number
-    raise RuntimeError("no DDS domain is free")
 
 
 def recorded(topic: str, count: int) -> list[bytes]:
