@@ -63,9 +63,7 @@ class Commander:
     def begin(self, task: ControlTask, snapshot: Snapshot, seen: ModelInput, now: Now) -> tuple[Seam, Guidance | None]:
         """What the chunk of a frame that begins now is to join."""
         with self._lock:
-            if (settings := self._settings()) is not self._used:
-                self._used = settings
-                self._continuity.use(settings)
+            self._keep_up()
             seam = self._continuity.begin(task.run, snapshot.state, seen.state, snapshot.stamp_ns, now.ros_ns)
             return seam, self._continuity.guidance(seam)
 
@@ -75,6 +73,7 @@ class Commander:
         with self._lock:
             if self._instructions.run != task.run:
                 return None
+            self._keep_up()  # limits that were set meanwhile hold from now on
             now_ns = self._now().ros_ns
             command = self._continuity.finish(actions, seam, now_ns)
             self._give(Chunk(command.actions, sequence, task.instruction_id, seam.stamp_ns, command.start_ns, now_ns,
@@ -99,3 +98,8 @@ class Commander:
             self._give(Chunk(command.actions, self.number(), instruction_id, now.ros_ns, command.start_ns, now.ros_ns,
                              None, state))
             return True
+
+    def _keep_up(self) -> None:
+        if (settings := self._settings()) is not self._used:
+            self._used = settings
+            self._continuity.use(settings)

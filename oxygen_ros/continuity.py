@@ -27,7 +27,7 @@ class Command:
 
     actions: float32 [H, D], robot units, within limits. committed: how many of its first rows are the old chunk's.
     boundary_jump: largest difference, over actions and in their own units, between this chunk and what it follows, at
-    the moment when it takes over: the old chunk, or the joints' positions where the robot stood still.
+    the moment when it takes over: the old chunk or hold, or the joints' positions where there was none to execute.
     clamped, slowed: as in Limited.
     """
 
@@ -43,18 +43,24 @@ class Command:
 class Seam:
     """What a chunk that is being computed will join.
 
-    rows: [L, D], robot units, what the old chunk has left, relative to the new state where the robot's actions are
-    displacements; row i is due with row i of the new chunk. L is 0 at a standstill. delay: rows that inference will
-    probably overtake. state: [state_dim], robot units. model_state: the same in model units. Times are ROS time.
+    old: [L + 2, D], robot units, the old chunk, relative to the new state where the robot's actions are displacements: the
+    action before row 0 of the new chunk is due, the L `rows` that are left, of which row i is due with row i of the new
+    chunk, and what stays behind them. Where there is no old chunk L is 0, and the other two are the action that leaves
+    the robot where it is. delay: rows that inference will probably overtake. state: [state_dim], robot units.
+    model_state: the same in model units. Times are ROS time.
     """
 
     run: int
-    rows: np.ndarray
+    old: np.ndarray
     delay: int
     state: np.ndarray
     model_state: np.ndarray
     stamp_ns: int
     began_ns: int
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self.old[1:-1]
 
 
 @dataclass(frozen=True)
@@ -93,11 +99,16 @@ class Continuity:
     def begin(self, run: int, state: np.ndarray, model_state: np.ndarray, stamp_ns: int, now_ns: int) -> Seam:
         """run: as in Motion. stamp_ns: of the observation, when row 0 of its chunk is due if the robot is moving."""
         delay = self._steps_until(now_ns + max(self._spans, default=0), stamp_ns)
-        rows = np.empty((0, self._robot.action_dim))
-        if self._course is not None and self._motion.moving(run, now_ns):
-            steps = (stamp_ns - self._course.start_ns) / self._step_ns + np.arange(len(self._course.actions))
-            rows = self._course.at(steps[steps <= len(self._course.actions) - 1]) - self._origin(state)
-        return Seam(run, rows, min(delay, len(rows)), state, model_state, stamp_ns, now_ns)
+        if self._motion.moving(run, now_ns):
+            course, last = self._course, len(self._course.actions) - 1
+            steps = (stamp_ns - course.start_ns) / self._step_ns + np.arange(-1, last + 1)
+            left = steps[1:][steps[1:] <= last]
+            old = course.at(np.array([steps[0], *left, last])) - self._origin(state)
+        elif self._motion.resting(now_ns):
+            old = self._course.actions[:1].repeat(2, 0)
+        else:
+            old = self._standing(_by_action(self._robot, state))[None].repeat(2, 0)
+        return Seam(run, old, min(delay, len(old) - 2), state, model_state, stamp_ns, now_ns)
 
     def guidance(self, seam: Seam) -> Guidance | None:
         """What the chunk's denoising is given; None where nothing is to guide it."""
@@ -116,13 +127,16 @@ class Continuity:
         """actions: [H, D], robot units, finite. now_ns: when they are sent."""
         self._spans.append(max(0, now_ns - seam.began_ns))
         start_ns = self._motion.start_ns(seam.run, seam.stamp_ns, now_ns, len(actions) * self._step_ns)
-        rows = seam.rows if start_ns == seam.stamp_ns else seam.rows[:0]
+        old = seam.old
+        if start_ns != seam.stamp_ns:  # it has ended, if there was one
+            old = self._ended(old[-1:]).repeat(2, 0)
         due = min(self._steps_until(now_ns, start_ns), len(actions))
-        joined, committed, first = self._join(np.array(actions, np.float32), rows, seam.delay, due)
+        joined, committed, first = self._join(np.array(actions, np.float32), old[1:-1], seam.delay, due)
         done = min(due, committed)  # what the old chunk has been executed up to stays as it was, whatever limits say now
-        limited = self._limits.apply(joined[done:], due - done, self._before(seam, rows, due))
+        limited = self._limits.apply(joined[done:], due - done, old[min(due, len(old) - 1)])
         sent = np.concatenate([joined[:done], limited.actions])
-        command = Command(sent, start_ns, committed, self._jump(sent, seam, rows, first), limited.clamped, limited.slowed)
+        jump = _distance(sent[first:first + 1], old[min(first + 1, len(old) - 1)])
+        command = Command(sent, start_ns, committed, jump, limited.clamped, limited.slowed)
         self._course = _Course(command.actions, start_ns, self._origin(seam.state))
         return command
 
@@ -147,6 +161,7 @@ class Continuity:
             return None
         actions = np.repeat(row[None], horizon, 0).astype(np.float32)
         self._course = _Course(actions, now_ns, origin)
+        self._motion.rest(now_ns, horizon * self._step_ns)
         return Command(actions, now_ns)
 
     def forget(self) -> None:
@@ -163,31 +178,23 @@ class Continuity:
             actions[:committed] = rows[:committed]
             return actions, committed, max(first, committed)
         if kind == "blend" and len(rows):
-            end = settings.continuity_rows or len(rows)
+            end = max(settings.continuity_rows or len(rows), overtaken)
             mask = soft_mask(len(actions), overtaken, end, len(rows), settings.continuity_schedule).numpy()
             faded = mask[: len(rows), None]
             actions[: len(rows)] = faded * rows + (1 - faded) * actions[: len(rows)]
             return actions, overtaken, first
         return actions, 0, first
 
-    def _before(self, seam: Seam, rows: np.ndarray, first: int) -> np.ndarray:
-        """[D] what the first new row follows."""
-        if len(rows):
-            return rows[min(first, len(rows)) - 1] if first else rows[0]
-        return self._standing(_by_action(self._robot, seam.state))
-
-    def _jump(self, actions: np.ndarray, seam: Seam, rows: np.ndarray, first: int) -> float:
-        if first >= len(actions):
-            return 0.0
-        there = rows[min(first, len(rows) - 1)] if len(rows) else self._standing(_by_action(self._robot, seam.state))
-        known = np.isfinite(there)
-        return float(np.abs(actions[first] - there)[known].max(initial=0.0))
-
     def _standing(self, positions: np.ndarray) -> np.ndarray:
         """The action [D] of a robot that stands still at these positions."""
         if self._robot.representation == "absolute_position":
             return positions
         return np.where([name in self._robot.grippers for name in self._robot.actions], positions, 0.0)
+
+    def _ended(self, action: np.ndarray) -> np.ndarray:
+        """The action [..., D] of a robot for which this was the last one: what is no speed or step stays."""
+        positions = self._robot.representation in ("absolute_position", "delta_position")
+        return action if positions else self._standing(action)
 
     def _origin(self, state: np.ndarray) -> np.ndarray:
         if self._robot.representation != "delta_position":
@@ -198,6 +205,11 @@ class Continuity:
     def _steps_until(self, now_ns: int, start_ns: int) -> int:
         """First row that is not due before now."""
         return max(0, -(-(now_ns - start_ns) // self._step_ns))
+
+
+def _distance(action: np.ndarray, there: np.ndarray) -> float:
+    """Largest difference of [1 or 0, D] from [D], over what is known of that."""
+    return float(np.abs(action - there)[:, np.isfinite(there)].max(initial=0.0))
 
 
 def _by_action(robot: Robot, state: np.ndarray) -> np.ndarray:

@@ -183,6 +183,91 @@ def test_from_outside_its_limits_a_robot_returns_at_its_rate(make):
     np.testing.assert_allclose(command.actions[:5, 0], [4, 3, 2, 2, 2], atol=1e-6)
 
 
+def test_a_chunk_that_comes_when_the_old_one_has_ended_follows_where_that_has_led_to(make):
+    """Inference took longer than the chunk lasts: the joints were seen on the way, the robot has gone on to 9 since."""
+    for kind in ("none", "blend", "rtc"):
+        continuity = make(kind, **{"rate_limits.a": 10.0})  # 1 a step
+        first_chunk(continuity)
+        command = continuity.finish(chunk(4.0), second_seam(continuity, 4 * STEP), 20 * STEP)
+        assert (command.start_ns, command.committed) == (20 * STEP, 0)
+        np.testing.assert_allclose(command.actions[:5, 0], [8, 7, 6, 7, 8], atol=1e-5)
+        assert command.boundary_jump == pytest.approx(1.0)
+    continuity = make()
+    first_chunk(continuity)
+    assert continuity.finish(chunk(4.0), second_seam(continuity, 4 * STEP), 20 * STEP).boundary_jump == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("representation, expected, jump", [
+    ("delta_position", [6, 5, 4, 5], 1), ("velocity", [1, 2, 3, 4], 1), ("end_effector_delta", [1, 2, 3, 4], 1)])
+def test_what_ended_meanwhile_leaves_speeds_at_rest(make, representation, expected, jump):
+    continuity = make("none", {"representation": representation}, **{"rate_limits.a": 10.0})
+    first_chunk(continuity)  # displacements lead to 9, which is 7 from where the joints were seen since
+    seam = second_seam(continuity, 4 * STEP, state=(2.0, 0.5))
+    command = continuity.finish(chunk(2.0), seam, 20 * STEP)
+    np.testing.assert_allclose(command.actions[:4, 0], expected, atol=1e-5)
+    assert command.boundary_jump == pytest.approx(jump)
+
+
+def test_a_chunk_that_is_not_due_yet_follows_what_is_executed_until_then(make):
+    """Seen by a clock that runs ahead a little: at row 0 the old chunk has led to 2, the step before to 1."""
+    continuity = make()
+    first_chunk(continuity)
+    continuity.use(read({**SETTINGS, "rate_limits.a": 5.0}))  # 0.5 a step
+    command = continuity.finish(chunk(9.0), second_seam(continuity, 4 * STEP), 4 * STEP - STEP // 2)
+    assert command.start_ns == 4 * STEP
+    np.testing.assert_allclose(command.actions[:3, 0], [1.5, 2, 2.5], atol=1e-5)
+    assert command.boundary_jump == pytest.approx(0.5)
+
+
+def test_behind_all_that_is_left_the_seam_is_from_the_old_chunk_s_last_action(make):
+    continuity = make("rtc")
+    first_chunk(continuity)
+    seam = second_seam(continuity, 9 * STEP + STEP // 2)  # 7.5 and 8.5 are left, it ends with 9
+    command = continuity.finish(chunk(8.0), seam, 11 * STEP)
+    np.testing.assert_allclose(command.actions[:3, 0], [7.5, 8.5, 10], atol=1e-5)
+    assert command.committed == 2 and command.boundary_jump == pytest.approx(1.0)
+
+
+def test_blend_leaves_what_was_executed_as_it_was(make):
+    """It fades over fewer rows than inference took: nothing of the old chunk is left to fade, its rows were sent all the
+    same."""
+    continuity = make("blend", continuity_rows=1)
+    first_chunk(continuity)
+    command = continuity.finish(chunk(5.0), second_seam(continuity, 4 * STEP), 7 * STEP)
+    np.testing.assert_allclose(command.actions[:5, 0], [2, 3, 4, 8, 9], atol=1e-5)
+    assert command.committed == 3 and command.boundary_jump == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("representation, expected", [
+    ("absolute_position", [4.5, 5.5, 6.5]), ("delta_position", [1, 2, 3]), ("velocity", [1, 2, 3])])
+def test_after_a_stop_a_chunk_follows_the_hold(make, representation, expected):
+    """Not the joints, which lag behind what was commanded: they would step back. Once the hold has ended, it does."""
+    settings = {"description": {"representation": representation}, "rate_limits.a": 10.0}
+    continuity = make("none", **settings)
+    first_chunk(continuity)
+    continuity.hold(5 * STEP + STEP // 2, np.array([1.0, 0.5]), H)  # at 3.5
+    seam = continuity.begin(1, np.array([1.0, 0.5]), np.array([1.0, 0.5]), 6 * STEP, 6 * STEP)
+    command = continuity.finish(chunk(9.0), seam, 7 * STEP)
+    assert (command.start_ns, command.committed) == (7 * STEP, 0)
+    np.testing.assert_allclose(command.actions[:3, 0], expected, atol=1e-5)
+    assert command.boundary_jump == pytest.approx(1.0)
+    again = make("none", **settings)
+    first_chunk(again)
+    again.hold(5 * STEP, np.array([1.0, 0.5]), H)
+    seam = again.begin(1, np.array([1.0, 0.5]), np.array([1.0, 0.5]), 16 * STEP, 16 * STEP)
+    command = again.finish(chunk(9.0), seam, 17 * STEP)
+    assert command.actions[0, 0] == pytest.approx(2.0 if representation == "absolute_position" else 1.0)
+
+
+def test_a_hold_that_is_repeated_stays_where_the_first_one_did(make):
+    """Also when the chunk before them would have ended meanwhile: the arm does not sink from STOP to STOP."""
+    continuity = make()
+    first_chunk(continuity)  # to 12
+    for at in (10, 15, 24):
+        np.testing.assert_allclose(continuity.hold(at * STEP, np.array([1.0, 0.5]), H).actions, [[8, 0.5]] * H, atol=1e-6)
+    np.testing.assert_allclose(continuity.hold(35 * STEP, np.array([1.0, 0.5]), H).actions, [[1, 0.5]] * H, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["none", "blend", "rtc"])
 def test_rates_hold_when_limits_move(make, kind):
     """Also of rows that are the old chunk's; what has been executed is told as it was."""

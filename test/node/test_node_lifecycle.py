@@ -432,10 +432,9 @@ def test_chunk_that_comes_too_late_is_counted_and_not_sent(active, monkeypatch):
     robot.wait_for_chunks(2)
 
 
-def test_stop_within_a_frame_keeps_its_chunk_back(active, monkeypatch):
-    robot, node = active
-    reached, going_on = threading.Event(), threading.Event()
-    frame = node.engine.frame
+def hold_up(node, monkeypatch) -> threading.Event:
+    """Returns when a frame waits for the event."""
+    reached, going_on, frame = threading.Event(), threading.Event(), node.engine.frame
 
     def held_up(*arguments, **options):
         reached.set()
@@ -444,7 +443,23 @@ def test_stop_within_a_frame_keeps_its_chunk_back(active, monkeypatch):
 
     monkeypatch.setattr(node.engine, "frame", held_up)
     assert reached.wait(5)
-    old = robot.now()
+    return going_on
+
+
+def test_limits_set_within_a_frame_hold_for_its_chunk(active, monkeypatch):
+    robot, node = active
+    going_on, count = hold_up(node, monkeypatch), len(robot.heard.chunks)
+    robot.set_parameter("action_limits.left_waist", [2.0, 2.125])
+    monkeypatch.undo()
+    going_on.set()
+    waist = column(robot.wait_for_chunks(since=count)[0], "left_waist")
+    assert (waist >= 2.0).all() and (waist <= 2.125).all()
+    robot.set_parameter("action_limits.left_waist", [-3.0, 3.0])
+
+
+def test_stop_within_a_frame_keeps_its_chunk_back(active, monkeypatch):
+    robot, node = active
+    going_on, old = hold_up(node, monkeypatch), robot.now()
     count = len(robot.heard.chunks)
     robot.tell(task=Instruction.STOP, id=70)
     hold = robot.wait_for_chunks(since=count)[0]  # though the frame thread is held up
