@@ -133,11 +133,12 @@ class Continuity:
         due = min(self._steps_until(now_ns, start_ns), len(actions))
         joined, committed, first = self._join(np.array(actions, np.float32), old[1:-1], seam.delay, due)
         done = min(due, committed)  # what the old chunk has been executed up to stays as it was, whatever limits say now
-        limited = self._limits.apply(joined[done:], due - done, old[min(due, len(old) - 1)])
+        origin = self._origin(seam.state)
+        limited = self._limits.apply(joined[done:], due - done, old[min(due, len(old) - 1)], origin)
         sent = np.concatenate([joined[:done], limited.actions])
         jump = _distance(sent[first:first + 1], old[min(first + 1, len(old) - 1)])
         command = Command(sent, start_ns, committed, jump, limited.clamped, limited.slowed)
-        self._course = _Course(command.actions, start_ns, self._origin(seam.state))
+        self._course = _Course(command.actions, start_ns, origin)
         return command
 
     def hold(self, now_ns: int, state: np.ndarray | None, horizon: int) -> Command | None:

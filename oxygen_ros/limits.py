@@ -23,18 +23,24 @@ class Limited:
 
 class Limits:
     """action_limits of the robot description, and of the settings, which may be newer; limits of the joint too, where
-    an action is its position; rate_limits of the settings. Raises SettingsError where nothing is within both."""
+    an action is its position, or a displacement that leads to one; rate_limits of the settings. Raises SettingsError
+    where nothing is within both."""
 
     def __init__(self, robot: Robot, settings: Settings) -> None:
         self._robot = replace(robot, action_limits=_ranges(robot, settings))
+        displaced = robot.limits if robot.representation == "delta_position" else {}
+        anywhere = (-np.inf, np.inf)
+        self._reach = np.array([
+            anywhere if name in robot.grippers else displaced.get(name, anywhere) for name in robot.actions]).T
         self._steps = robot.step_dt * np.array([settings.rate_limits.get(name) or np.inf for name in robot.actions])
 
-    def apply(self, actions: np.ndarray, first: int, before: np.ndarray) -> Limited:
+    def apply(self, actions: np.ndarray, first: int, before: np.ndarray, origin: np.ndarray | float = 0.0) -> Limited:
         """actions: [H, D], robot units, finite. first: row that will be executed first; rows before it are history.
-        before: [D] command, or position, that it follows; NaN where there is none to compare with.
+        before: [D] command, or position, that it follows; NaN where there is none to compare with. origin: [D] positions
+        that displacements start from.
 
         What starts outside the limits returns into them no faster than it may change."""
-        clipped = self._robot.clip(actions)
+        clipped = self._robot.clip(np.clip(actions, *(self._reach - origin).astype(np.float32)))
         clamped = int(np.count_nonzero(clipped != actions))
         if not np.isfinite(self._steps).any():
             return Limited(clipped, clamped, 0)

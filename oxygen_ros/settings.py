@@ -255,8 +255,8 @@ _GROUPS = {"camera": CameraSettings, "gripper": GripperSettings}
 _LIMITS = {
     "limits": Declaration("", (), "[lowest, highest] position of this joint, in the robot's own units.", numbers=2),
     "action_limits": Declaration(
-        "", (), "[lowest, highest] of this action; where that is the joint's position, limits hold beside them.", numbers=2,
-        live=True,
+        "", (), "[lowest, highest] of this action; where it is the joint's position, or leads to it, limits hold beside them.",
+        numbers=2, live=True,
     ),
     "rate_limits": Declaration(
         "", 0.0, "Most that this action may change in a second, in its own units; 0 is no limit.", low=0.0,

@@ -63,6 +63,19 @@ def test_positions_stay_within_the_limits_of_the_joint_and_of_the_action():
     assert found.apply(np.float32([[9]]), 0, NOWHERE[:1]).actions[0, 0] == 3  # radians a second have nothing to do with it
 
 
+def test_displacements_lead_to_positions_within_the_limits_of_the_joint():
+    moves = {"name": "arm", "joints": ["a", "claw"], "cameras": ["top"], "step_dt": 0.1, "limits": {"a": [-1, 1]},
+             "grippers": {"claw": {"closed": 0, "open": 1}}, "representation": "delta_position"}
+    settings = {**ARM, "joints": ["a", "claw"], "action_limits.a": [-0.5, 0.5]}
+    found = Limits(from_dict(moves), read(settings)).apply(
+        np.float32([[0.4, 0.5], [0.1, 2], [-0.9, 0.5]]), 0, NOWHERE, np.array([0.75, 0.0]))
+    np.testing.assert_allclose(found.actions, [[0.25, 0.5], [0.1, 1], [-0.5, 0.5]], atol=1e-6)
+    assert found.clamped == 3
+    # From outside no farther at a time than a displacement may be.
+    found = Limits(from_dict(moves), read(settings)).apply(np.float32([[0, 0]]), 0, NOWHERE, np.array([-3.0, 0.0]))
+    assert found.actions[0, 0] == 0.5
+
+
 @pytest.mark.parametrize("name, value, said", [
     ("action_limits.a", [1, -1], "the lower number first"),
     ("action_limits.a", [1, 1], "the lower number first"),

@@ -61,7 +61,8 @@ def test_a_robot_of_one_s_own():
             "gripper.finger.model_open": -1,
         }
     )
-    assert (moved.actions, moved.delta, moved.action_limits) == (("dx", "finger"), (), {"dx": (-1.0, 1.0)})
+    assert (moved.actions, moved.delta) == (("dx", "finger"), ())
+    assert moved.action_limits == {"dx": (-1.0, 1.0), "finger": (0.0, 0.08)}
     assert (moved.representation, moved.prompt) == ("end_effector_delta", "plain")
     assert moved.to_model_state([0, 0, 0.02])[2] == pytest.approx(-0.5)
 

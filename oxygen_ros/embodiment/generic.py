@@ -40,7 +40,8 @@ class Description:
     joints: names of the state. actions: names of the actions, the joints where not given.
     flip: names that count the other way in the training data.
     grippers: name -> Gripper. limits: name -> [lowest, highest] of the state; a gripper's range where none is given.
-    action_limits: the same of the actions; where actions are absolute positions, one that has none takes the state's.
+    action_limits: the same of the actions; one that has none and is a position, as a gripper's always is, takes the
+    state's.
     """
 
     name: str
@@ -79,8 +80,8 @@ def from_dict(description: Mapping[str, Any]) -> Robot:
         gripper_ranges[name] = tuple(sorted((gripper.closed, gripper.open)))
     positions = gripper_ranges | _ranges(d.limits, set(joints), "limits")
     action_limits = _ranges(d.action_limits, set(actions), "action_limits")
-    if d.representation == "absolute_position":
-        action_limits = {name: positions[name] for name in actions if name in positions} | action_limits
+    placed = positions if d.representation == "absolute_position" else gripper_ranges
+    action_limits = {name: positions[name] for name in actions if name in placed} | action_limits
 
     return Robot(
         name=_text(d.name, "name"),

@@ -41,7 +41,9 @@ def test_limits_are_of_what_has_the_name():
     tool = {**ARM, "actions": ["j1", "j2", "claw"], "grippers": {"claw": {"closed": 1, "open": -1}}}
     assert from_dict(tool).limits == {"j1": (-1, 1)}
     assert from_dict(tool).action_limits == {"j1": (-1, 1), "claw": (-1, 1)}
-    assert from_dict({**tool, "representation": "velocity"}).action_limits == {}
+    assert from_dict({**tool, "representation": "velocity"}).action_limits == {"claw": (-1, 1)}
+    narrow = {**ARM, "limits": {"j1": [-1, 1], "finger": [0.02, 0.07]}, "representation": "delta_position"}
+    assert from_dict(narrow).action_limits == {"finger": (0.02, 0.07)}
     given = {**tool, "action_limits": {"j2": [-3, 3], "claw": [0, 1]}}
     assert from_dict(given).action_limits == {"j1": (-1, 1), "j2": (-3, 3), "claw": (0, 1)}
     assert from_dict({**given, "representation": "velocity"}).action_limits == {"j2": (-3, 3), "claw": (0, 1)}
