@@ -166,8 +166,6 @@ def timing(rollout: Rollout) -> dict[str, Any]:
     chunks = [m for m in moments if m.actions is not None]
     stats = [m.stats for m in moments if m.stats is not None]
     ticks = len(moments)
-    # With those that were missed.
-    span = max(ticks, 1 + round((moments[-1].tick_ns - moments[0].tick_ns) / rollout.period_ns) - rollout.left_out)
     waited = max((s.stale_inputs for s in stats), default=0)
     used = {topic: len({m.used[topic] for m in chunks if topic in m.used}) for topic in rollout.received}
     return {
@@ -178,7 +176,7 @@ def timing(rollout: Rollout) -> dict[str, Any]:
         "failed_frame_rate": sum(m.stats is None for m in moments) / ticks,
         "left_out_ticks": rollout.left_out,
         "deadline_misses": rollout.misses,
-        "deadline_miss_rate": rollout.misses / span,
+        "deadline_miss_rate": rollout.misses / (ticks + rollout.misses),
         "first_chunk_latency_s": percentiles([m.stats.first_chunk_latency for m in chunks if m.stats]),
         "frame_s": percentiles([s.total for s in stats]),
         "observation_age_s": percentiles([(m.tick_ns - min(m.used.values())) / 1e9 for m in chunks if m.used]),

@@ -111,6 +111,12 @@ def test_rates():
     assert percentiles([]) is None
 
 
+def test_more_ticks_missed_than_met_are_a_share_of_both():
+    slow = rollout(moment(200, [[0, 0]]), moment(400, [[0, 0]]))  # time stood still while each took three ticks more
+    slow.misses = 6
+    assert timing(slow)["deadline_miss_rate"] == 0.75
+
+
 def test_difference_of_two_sides():
     a = rollout(moment(0, [[0, 0]]), moment(200, [[1, 1]]), moment(400, None))
     b = rollout(moment(0, [[0, 0]]), moment(200, [[1, 1.5]]), moment(400, [[1, 1]]))
