@@ -24,6 +24,7 @@ from .node.spinner import spinning
 from .places import resolve
 from .replay.bag import BagError, open_bag
 from .settings import SettingsError, from_yaml
+from .stamps import nanoseconds
 
 TASK = "transfer the cube"
 QUESTIONS = ((101, 2.0, "where is the red cube?"), (102, 2.15, "what is the robot doing?"))
@@ -77,8 +78,7 @@ class Listener(Node):
         self.heard.texts[message.request_id] = self.heard.texts.get(message.request_id, "") + message.text
 
     def _command(self, message: JointState) -> None:
-        stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
-        self.heard.commands.append((stamp_ns, dict(zip(message.name, message.position))))
+        self.heard.commands.append((nanoseconds(message.header.stamp), dict(zip(message.name, message.position))))
 
     def _diagnostics(self, message: DiagnosticArray) -> None:
         for status in message.status:
@@ -100,8 +100,7 @@ def action_error(chunks: list[ActionChunk], commands: list[tuple[int, dict[str, 
     stamps = np.array([stamp for stamp, _ in commands])
     differences = []
     for chunk in chunks:
-        start = chunk.start.sec * 1_000_000_000 + chunk.start.nanosec
-        step = chunk.step_dt.sec * 1_000_000_000 + chunk.step_dt.nanosec
+        start, step = nanoseconds(chunk.start), nanoseconds(chunk.step_dt)
         actions = np.array(chunk.data, np.float32).reshape(chunk.horizon, chunk.action_dim)
         for row, action in enumerate(actions):
             index = int(np.searchsorted(stamps, start + row * step, side="right")) - 1

@@ -30,6 +30,7 @@ from ..node import qos
 from ..node.lifecycle_client import LifecycleClient, wait_until
 from ..node.spinner import spinning
 from ..places import resolve
+from ..stamps import nanoseconds
 from . import metered_node
 
 NODE = "/oxygen"
@@ -71,9 +72,10 @@ class Listener(Node):
         self.create_subscription(DiagnosticArray, "/diagnostics", self._diagnostics, qos.DIAGNOSTICS)
 
     def watch_a_camera(self) -> object:
-        return self.create_subscription(
-            Image, f"{CAMERAS[0]}/image_raw", lambda m: self.ways.append(self._now() - _seconds(m.header.stamp)),
-            qos.SENSOR)
+        return self.create_subscription(Image, f"{CAMERAS[0]}/image_raw", self._picture, qos.SENSOR)
+
+    def _picture(self, message: Image) -> None:
+        self.ways.append(self._now() - nanoseconds(message.header.stamp) / 1e9)
 
     def _diagnostics(self, message: DiagnosticArray) -> None:
         self.rates += [float(pair.value) for status in message.status for pair in status.values
@@ -152,7 +154,7 @@ def _cost(listener: Listener, folder: Path, seconds: float) -> dict:
         "chunk_way_s": _p50([m.chunk_way for m in made]),
         "callback_way_s": _p50([m.heard.called - m.heard.came for m in made]),
         "picture_way_s": _p50(listener.ways),
-        "picture_to_chunk_s": _p50([m.heard.came - _seconds(m.heard.chunk.header.stamp) for m in made]),
+        "picture_to_chunk_s": _p50([m.heard.came - nanoseconds(m.heard.chunk.header.stamp) / 1e9 for m in made]),
         "chunk_rate_hz": len(chunks) / seconds,
         "pictures_per_camera_hz": pictures,
     }
@@ -256,10 +258,6 @@ def _cpu(pid: int, seconds: float) -> tuple[float, tuple[float, float]]:
 def _ticks(pid: int) -> int:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])  # user and system time
-
-
-def _seconds(stamp) -> float:
-    return stamp.sec + stamp.nanosec / 1e9
 
 
 def _p50(values: list[float]) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 from ..embodiment.errors import InputError
 from ..embodiment.robot import Robot
 from ..robot_inputs import Feed
+from ..stamps import nanoseconds
 from .bag import Bag, BagError
 
 _CLOCKS_APART = 5.0  # s between stamp and receipt beyond which the stamp is of another clock
@@ -67,7 +68,7 @@ def read_commands(bag: Bag, source: Feed, robot: Robot) -> Commands:
             count += 1
             if hasattr(decoded, "points"):
                 # A trajectory takes the place of what the one before had still to come.
-                points = [(base_ns + _nanoseconds(p.time_from_start), _ordered(decoded.joint_names, getattr(
+                points = [(base_ns + nanoseconds(p.time_from_start), _ordered(decoded.joint_names, getattr(
                     p, "velocities" if field == "velocity" else "positions"), robot.actions)) for p in decoded.points]
                 named.update(decoded.joint_names)
                 if points:
@@ -116,12 +117,8 @@ def _nothing(count: int, taken: Sequence[Any], named: set[str], notes: Mapping[s
 def _time(message: Any, received_ns: int) -> int:
     if not hasattr(message, "header"):
         return received_ns
-    stamp_ns = _nanoseconds(message.header.stamp)
+    stamp_ns = nanoseconds(message.header.stamp)
     return stamp_ns if abs(stamp_ns - received_ns) < _CLOCKS_APART * 1e9 else received_ns
-
-
-def _nanoseconds(time: Any) -> int:
-    return time.sec * 1_000_000_000 + time.nanosec
 
 
 def _ordered(names: Sequence[str], values: Sequence[float], actions: Sequence[str]) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..engine.outputs import FinishReason, Task
 from ..frames import Stats
+from ..stamps import nanoseconds
 from .bag import Bag, BagError, open_bag
 from .decoding import Decoding
 from .rollout import Answer, Moment, Rollout
@@ -46,13 +47,13 @@ def heard(live: Live, offline: Rollout) -> Rollout:
         if chunk is None:
             rollout.moments.append(Moment(received_ns, None, stats=stats, reasons=("no chunk",), sequence=sequence))
             continue
-        stamp_ns = _nanoseconds(chunk.header.stamp)
+        stamp_ns = nanoseconds(chunk.header.stamp)
         actions = np.array(chunk.data, np.float32).reshape(chunk.horizon, chunk.action_dim)
         same = known.get(stamp_ns)
         rollout.moments.append(Moment(
-            stamp_ns + _nanoseconds(chunk.latency), actions, _nanoseconds(chunk.start), stamp_ns, same and same.state,
+            stamp_ns + nanoseconds(chunk.latency), actions, nanoseconds(chunk.start), stamp_ns, same and same.state,
             stats=stats, instruction_id=chunk.instruction_id, sequence=sequence,
-            sent_ns=stamp_ns + _nanoseconds(chunk.latency),
+            sent_ns=stamp_ns + nanoseconds(chunk.latency),
         ))
     rollout.misses = max((stats.deadline_misses for _, stats in times.values()), default=0)
     rollout.answers = _answers(bag, decoding, f"{live.node}/language_tokens")
@@ -80,7 +81,3 @@ def _answers(bag: Bag, decoding: Decoding, topic: str) -> list[Answer]:
             answer.detail = token.detail
             finished.append(answers.pop(token.request_id))
     return finished + list(answers.values())
-
-
-def _nanoseconds(time: Any) -> int:
-    return time.sec * 1_000_000_000 + time.nanosec

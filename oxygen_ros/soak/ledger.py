@@ -14,12 +14,9 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 
 from ..msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from ..node import qos
+from ..stamps import nanoseconds
 
 _WORST_LATENCY = 1.0  # s from the end of a limit to a chunk that was begun before; the machine may be busy
-
-
-def _ns(stamp) -> int:
-    return stamp.sec * 1_000_000_000 + stamp.nanosec
 
 
 class Ledger:
@@ -93,12 +90,12 @@ class Ledger:
 
     def _on_chunk(self, chunk: ActionChunk) -> None:
         values = np.frombuffer(chunk.data, np.float32) if len(chunk.data) else np.empty(0, np.float32)
-        published = _ns(chunk.header.stamp) + _ns(chunk.latency)
+        published = nanoseconds(chunk.header.stamp) + nanoseconds(chunk.latency)
         if not values.size or not np.isfinite(values).all():
             self._break(f"chunk {chunk.sequence} holds NaN or infinity, or nothing")
         if self.last_chunk is not None and chunk.sequence <= self.last_chunk.sequence:
             self._break(f"chunk {chunk.sequence} came after chunk {self.last_chunk.sequence}")
-        if _ns(chunk.header.stamp) > self._now() + 200_000_000:
+        if nanoseconds(chunk.header.stamp) > self._now() + 200_000_000:
             self._break(f"chunk {chunk.sequence} is stamped in the future")
         for begin, end, why in self._forbidden:
             if begin < published < end:

@@ -20,6 +20,7 @@ from ..node.lifecycle_client import LifecycleClient, wait_until
 from ..node.spinner import spinning
 from ..places import resolve
 from ..replay.bag import BagError, open_bag
+from ..stamps import nanoseconds
 from .faults import FAULTS, Fault
 from .ledger import Ledger
 from .robot import Robot, kind_of
@@ -132,7 +133,7 @@ class Soak:
         self._end(topic, fault)
         tally.made += 1
         ended, was = self._now(), self.ledger.chunks
-        back = wait_until(lambda: self.ledger.chunks > was and _stamp(self.ledger) > ended, PATIENCE)
+        back = wait_until(lambda: self.ledger.chunks > was and self._last_stamp() > ended, PATIENCE)
         took = (self._now() - ended) / 1e9
         tally.recovered += back
         if not back:
@@ -217,6 +218,9 @@ class Soak:
     def _count(self, key: str) -> int:
         return int(self.ledger.values.get(key, 0))
 
+    def _last_stamp(self) -> int:
+        return nanoseconds(self.ledger.last_chunk.header.stamp)
+
     def _now(self) -> int:
         return self._node.get_clock().now().nanoseconds
 
@@ -225,11 +229,6 @@ def growth(memory: list[tuple[float, float]]) -> float:
     """MiB from the highest of the second quarter to the highest of the last one; the first is for warming up."""
     values, quarter = [value for _, value in memory], len(memory) // 4
     return max(values[-quarter:]) - max(values[quarter : 2 * quarter]) if quarter else 0.0
-
-
-def _stamp(ledger: Ledger) -> int:
-    stamp = ledger.last_chunk.header.stamp
-    return stamp.sec * 1_000_000_000 + stamp.nanosec
 
 
 def _cameras(out: Path) -> Callable[[], subprocess.Popen]:
