@@ -81,7 +81,6 @@ def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
         tokens, per_frame = _paper_balance(Laboratory(model, observation, args.denoise_steps, 1))
         _say(f"isolated execution decodes {PAPER_SHARE:.0%} of its frame at N = {tokens}; {per_frame} steps a frame")
     alive = math.ceil(tokens / per_frame)
-    warmup = alive + 2 if args.warmup is None else args.warmup
 
     result = {
         "machine": described,
@@ -90,7 +89,7 @@ def _bench(args: argparse.Namespace) -> tuple[dict, bool]:
         "settings": {
             "device": str(device), "dtype": args.dtype, "horizon": HORIZON, "denoise_steps": args.denoise_steps,
             "decode_tokens": tokens, "steps_per_frame": per_frame, "arrival": args.arrival, "padded": args.padded,
-            "frames": args.frames, "warmup": warmup, "seed": args.seed, "energy": meter(device)[0],
+            "frames": args.frames, "warmup": _warmup(args, alive), "seed": args.seed, "energy": meter(device)[0],
         },
         "modes": {},
         "breakdown": {},
@@ -133,7 +132,7 @@ def _run_modes(args: argparse.Namespace, model: Pi05, names: Sequence[str], toke
                ) -> dict:
     """Fill `modes` with the numbers of each mode, also when Ctrl-C ends the run; returns it."""
     joules, alive = meter(model.device)[1], math.ceil(tokens / per_frame)
-    warmup = alive + 2 if args.warmup is None else args.warmup
+    warmup = _warmup(args, alive)
     # Uneven arrivals pile up: room for twice what is alive on average, and two bursts at once.
     requests = max(1, alive + 1 if args.arrival == "uniform" else 2 * (alive + BURST))
     contestants = {}
@@ -164,6 +163,11 @@ def _run_modes(args: argparse.Namespace, model: Pi05, names: Sequence[str], toke
         records = {name: contestant.record for name, contestant in contestants.items()}
         modes |= report.modes(records, HORIZON, steady=args.arrival == "uniform")
     return modes
+
+
+def _warmup(args: argparse.Namespace, alive: int) -> int:
+    """Frames until as many requests are alive as ever will be."""
+    return alive + 2 if args.warmup is None else args.warmup
 
 
 def _paper_balance(lab: Laboratory) -> tuple[int, int]:
@@ -207,37 +211,59 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="oxygen-bench",
         description="Engine modes side by side: one new observation and, on average, one new language request a "
         "frame. Weights are random: only time, memory and energy mean something.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--model", choices=PRESETS, default="mid")
-    parser.add_argument("--workload", choices=WORKLOADS, default="libero")
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=" ".join(MODES))
-    parser.add_argument("--denoise-steps", type=_count(1), default=10, metavar="N")
-    parser.add_argument("--decode-tokens", type=_tokens, default=30, metavar="N",
-                        help="per request; 0: actions only; paper: as many as make isolated execution decode for "
-                        "78 %% of its frame, and as many steps per frame as keep 30 requests alive")
-    parser.add_argument("--steps-per-frame", type=_count(1), default=5, metavar="N", help="decode steps of mode oxygen")
-    parser.add_argument("--frames", type=_count(0), default=20, metavar="N", help="measured frames per mode; 0: none")
-    parser.add_argument("--warmup", type=_count(0), metavar="N", help="frames before; None: until batching is steady")
-    parser.add_argument("--arrival", choices=ARRIVALS, default="uniform", help="how requests come")
-    parser.add_argument("--padded", action="store_true", help="compute missing cameras and prompt padding, masked")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--eager", action="store_true", help="on a GPU: no CUDA graphs")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--threads", type=_count(1), metavar="N", help="CPU threads; None: torch's own choice")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--node", action="store_true", help="instead: what the ROS node costs beside its engine, with "
-                        "three raw 640x480 cameras at 30 Hz, and who waits for it while inference takes 2 s")
-    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each measurement of --node")
-    parser.add_argument("--breakdown", action="store_true", help="time the plain way of what we do better")
-    parser.add_argument("--roofline", action="store_true", help="how far the machine would allow to go")
-    parser.add_argument("--sweep", type=Path, metavar="DIR", help="also every mode at several decode lengths, and mode "
-                        "oxygen at several steps per frame: draws the paper's figures there as PNG")
-    parser.add_argument("--beside", type=_count(0), default=0, metavar="N",
-                        help="also what N live requests do to the time of the first chunk")
-    parser.add_argument("--endurance", type=float, default=0.0, metavar="MINUTES",
-                        help="also so many minutes at a full pool, and how memory grew")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
+
+    what = parser.add_argument_group("what is compared")
+    what.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE",
+                      help="isolated_sequential: each task prefills the frame for itself, one after the other; "
+                      "isolated_parallel: the same, side by side; shared_kv: one prefill for all, answers are decoded "
+                      "to their end within the frame; oxygen: one prefill, all answers a few steps a frame "
+                      "(default: all)")
+    what.add_argument("--model", choices=PRESETS, default="mid", help="pi05: the released size, 3.4 billion "
+                      "parameters; mid: 92 million; tiny: 2.2 million (default: %(default)s)")
+    what.add_argument("--workload", choices=WORKLOADS, default="libero", help="whose cameras and prompt length: "
+                      + ", ".join(f"{name} has {w.cameras} cameras and {w.prompt_tokens} tokens"
+                                  for name, w in WORKLOADS.items()) + " (default: %(default)s)")
+    what.add_argument("--denoise-steps", type=_count(1), default=10, metavar="N",
+                      help="Euler steps of a chunk (default: %(default)s)")
+    what.add_argument("--decode-tokens", type=_tokens, default=30, metavar="N",
+                      help="of each answer; 0: actions only; paper: as many as make isolated execution decode for 78 %% of "
+                      "its frame, and as many steps per frame as keep 30 requests alive (default: %(default)s)")
+    what.add_argument("--steps-per-frame", type=_count(1), default=5, metavar="N",
+                      help="decode steps of mode oxygen (default: %(default)s)")
+    what.add_argument("--arrival", choices=ARRIVALS, default="uniform", help="how requests come, one a frame on "
+                      "average: one each; several, then none; at random; of random lengths (default: %(default)s)")
+    what.add_argument("--padded", action="store_true",
+                      help="compute missing cameras and prompt padding too, masked, as other libraries do")
+    what.add_argument("--frames", type=_count(0), default=20, metavar="N",
+                      help="measured frames per mode; 0: none (default: %(default)s)")
+    what.add_argument("--warmup", type=_count(0), metavar="N", help="frames before (default: until batching is steady)")
+    what.add_argument("--seed", type=int, default=0, help="of weights, pictures and arrivals (default: %(default)s)")
+
+    where = parser.add_argument_group("what it is computed on")
+    where.add_argument("--device", default="cpu", help="as torch names it, such as cuda:0 (default: %(default)s)")
+    where.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32",
+                       help="of the weights (default: %(default)s)")
+    where.add_argument("--threads", type=_count(1), metavar="N", help="of the CPU (default: torch's own choice)")
+    where.add_argument("--eager", action="store_true", help="on a GPU: no CUDA graphs")
+
+    more = parser.add_argument_group("further measurements")
+    more.add_argument("--breakdown", action="store_true", help="time what is saved, beside the plain way of it")
+    more.add_argument("--roofline", action="store_true",
+                      help="how near each pass is to what the machine's arithmetic and bandwidth allow")
+    more.add_argument("--sweep", type=Path, metavar="DIR", help="every mode at several decode lengths, and mode "
+                      "oxygen at several steps per frame: draws the paper's figures there as PNG")
+    more.add_argument("--beside", type=_count(0), default=0, metavar="N",
+                      help="what N live requests do to the time of the first chunk")
+    more.add_argument("--endurance", type=float, default=0.0, metavar="MINUTES",
+                      help="so many minutes at a full pool, and how memory grew")
+
+    node = parser.add_argument_group("instead of all that")
+    node.add_argument("--node", action="store_true", help="what the ROS node costs beside its engine, with "
+                      "three raw 640x480 cameras at 30 Hz, and who waits for it while inference takes 2 s")
+    node.add_argument("--seconds", type=float, default=10.0, metavar="S",
+                      help="of each of its measurements (default: %(default)g)")
     return parser.parse_args(argv)
 
 

@@ -185,7 +185,7 @@ class _Made:
 
 def _waiting(listener: Listener, folder: Path, seconds: float) -> dict:
     """How long services and a STOP wait while every inference takes SLOW seconds of work."""
-    with _running(listener, ["oxygen_ros.bench.slow_node"], folder, seconds):
+    with _running(listener, ["oxygen_ros.bench.slow_node", str(SLOW)], folder, seconds):
         _act(listener)
         before = len(listener.chunks)
         if not wait_until(lambda: len(listener.chunks) > before, PATIENCE):

@@ -75,12 +75,14 @@ COLUMNS = (
 def table(result: Mapping) -> str:
     """The result for people."""
     machine, settings, lines = result["machine"], result["settings"], []
-    lines.append(f"{machine['cpu']}, {machine['threads']} threads, torch {machine['torch']}, {machine['date']}"
+    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    lines.append(f"{machine['cpu']}, {threads}, torch {machine['torch']}, {machine['date']}"
                  + (f", {machine['gpu']}" if machine["gpu"] else ""))
     lines.append(f"matmul {machine['matmul_flops'] / 1e9:.0f} GFLOP/s, bandwidth "
                  f"{machine['bandwidth_bytes_per_s'] / 1e9:.1f} GB/s, "
                  f"load average before {_number(machine['load_average_before'])}")
-    lines.append(f"{result['model']}, {result['workload']}, " + ", ".join(f"{k} {v}" for k, v in settings.items()))
+    known = [f"{name} {value}" for name, value in settings.items() if value is not None]
+    lines.append(", ".join([result["model"], result["workload"], *known]))
     if result["modes"]:
         heads = ["mode", *(name for name, _ in COLUMNS)]
         rows = [[name, *(show(mode) for _, show in COLUMNS)] for name, mode in result["modes"].items()]
@@ -99,8 +101,8 @@ def table(result: Mapping) -> str:
                   f"{_ms(told['beside_s'])} ms: {100 * told['change']:+.1f} %"]
     if told := result.get("endurance"):
         grown = "-" if told["growth_bytes"] is None else f"{told['growth_bytes'] / 1e6:+.2f} MB"
-        lines += ["", f"{told['minutes']:g} minutes, {told['frames']} frames, {told['frames_at_full_pool']} of them at a full "
-                  f"pool, {told['requests']} requests: memory {grown}"]
+        lines += ["", f"{told['minutes']:g} minutes, {told['frames']} frames, {told['frames_at_full_pool']} of them at "
+                  f"a full pool, {told['requests']} requests: memory {grown}"]
     return "\n".join(lines)
 
 
