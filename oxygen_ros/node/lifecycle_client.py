@@ -63,7 +63,7 @@ class LifecycleClient:
                 future = self._send(self._change, request, timeout)
         return future.result().success
 
-    def state(self, timeout: float = 5.0) -> str:
+    def state(self, timeout: float = 20.0) -> str:
         """The label of the present state: unconfigured, inactive, active, or one in between such as configuring."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:

@@ -9,6 +9,7 @@ from rclpy.clock import Clock, ClockType
 from rclpy.executors import SingleThreadedExecutor
 from std_msgs.msg import String
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.node import qos
 from oxygen_ros.node.reader import NotByExecutor, Reader
 from oxygen_ros.node.spinner import Spinner
@@ -16,14 +17,15 @@ from oxygen_ros.node.spinner import Spinner
 
 @pytest.fixture
 def node():
-    with rclpy.init(domain_id=93):
-        node = rclpy.create_node("reads")
-        executor = SingleThreadedExecutor()
-        executor.add_node(node)
-        spinner = Spinner(executor)
-        yield node
-        spinner.stop()
-        node.destroy_node()
+    rclpy.init(domain_id=claim_domain())
+    node = rclpy.create_node("reads")
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    spinner = Spinner(executor)
+    yield node
+    spinner.stop()
+    node.destroy_node()
+    rclpy.shutdown()
 
 
 def subscribe(node, topic, callback):

@@ -1,7 +1,6 @@
 """`oxygen-play` over DDS: every message as it was recorded, stamps moved on request, one line for what cannot be played."""
 
 import os
-import random
 import signal
 import struct
 import subprocess
@@ -19,11 +18,12 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.replay.bag import open_bag
 
 BAG = Path(__file__).parents[2] / "resource" / "aloha_transfer_cube.mcap"
 PLAY = [sys.executable, "-m", "oxygen_ros.replay.player"]
-DOMAIN = random.Random(os.getpid()).randint(102, 150)
+DOMAIN = claim_domain()
 ENVIRONMENT = {**os.environ, "ROS_DOMAIN_ID": str(DOMAIN), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
 
 

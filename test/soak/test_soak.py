@@ -9,6 +9,7 @@ import pytest
 import rclpy
 from rclpy.context import Context
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.msg import ActionChunk, LanguageToken
 from oxygen_ros.soak.ledger import Ledger
 from oxygen_ros.soak.main import growth
@@ -45,7 +46,7 @@ def test_an_unknown_fault_is_named(tmp_path):
 @pytest.fixture(scope="module")
 def node():
     context = Context()
-    rclpy.init(context=context, domain_id=99)
+    rclpy.init(context=context, domain_id=claim_domain())
     node = rclpy.create_node("soak_test", context=context)
     yield node
     node.destroy_node()
