@@ -185,7 +185,7 @@ def _converse(listener: Listener, node: subprocess.Popen, player: subprocess.Pop
     listener.tell(Instruction.ACT, TASK)
     print(f'instruction: "{TASK}"', flush=True)
     started, open_questions, heard = time.monotonic(), list(QUESTIONS), listener.heard
-    shown = 0.0
+    shown, told = 0.0, 0
     while player.poll() is None and not (heard.commands and time.time_ns() > heard.commands[0][0] + length_ns):
         if node.poll() is not None:
             raise DemoError(f"the node ended by itself with {node.returncode}")
@@ -193,23 +193,30 @@ def _converse(listener: Listener, node: subprocess.Popen, player: subprocess.Pop
         if open_questions and elapsed >= open_questions[0][1]:
             request_id, _, text = open_questions.pop(0)
             listener.tell(Instruction.ASK, text, request_id)
-            print(f'\nquestion {request_id}: "{text}"', flush=True)
+            _below(f'question {request_id}: "{text}"')
         if elapsed - shown >= (0.2 if sys.stdout.isatty() else 1.0):
-            shown = elapsed
-            _show(elapsed, heard)
+            count = len(heard.tokens)
+            _show(elapsed, heard, news=count > told)
+            shown, told = elapsed, count
         time.sleep(0.02)
-    print()
+    _below("")
 
 
-def _show(elapsed: float, heard: Heard) -> None:
+def _below(line: str) -> None:
+    """Under the line that a terminal overwrites."""
+    print(("\n" if sys.stdout.isatty() else "") + line, flush=True)
+
+
+def _show(elapsed: float, heard: Heard, news: bool) -> None:
+    """news: whether there are tokens that have not been shown; without, only a terminal is told the texts again."""
     recent = sum(t > time.monotonic() - 1.0 for t in heard.chunk_times[-200:])
     slack = f"{heard.stats[-1].slack * 1e3:4.0f} ms" if heard.stats else "  -   "
     texts = "  ".join(f"{i}: {_printable(text)}" for i, text in sorted(heard.texts.items()))
-    line = f"{elapsed:5.1f} s  {recent:3d} chunks/s  slack {slack}  {len(heard.tokens):4d} tokens  {texts}"
+    line = f"{elapsed:5.1f} s  {recent:3d} chunks/s  slack {slack}  {len(heard.tokens):4d} tokens"
     if sys.stdout.isatty():
-        print("\r\033[K" + line[: shutil.get_terminal_size().columns - 1], end="", flush=True)
+        print("\r\033[K" + f"{line}  {texts}"[: shutil.get_terminal_size().columns - 1], end="", flush=True)
     else:
-        print(line, flush=True)
+        print(f"{line}  {texts}" if news else line, flush=True)
 
 
 def _printable(text: str, width: int = 28) -> str:
@@ -227,8 +234,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, default=resolve("package://oxygen_ros/config/aloha.yaml"),
                         help="parameter file of the node (default: the package's aloha.yaml)")
     parser.add_argument("--bag", type=Path, default=resolve("package://oxygen_ros/resource/aloha_transfer_cube.mcap"),
-                        help="MCAP recording (default: the package's sample)")
-    parser.add_argument("--times", type=int, default=2, help="how often to play it (default: %(default)s)")
+                        help="recording to play (default: the package's sample)")
+    parser.add_argument("--times", type=int, default=2, metavar="N", help="how often to play it (default: %(default)s)")
     options = parser.parse_args(arguments)
     keep_to_ourselves()
     end_on_signals()

@@ -228,8 +228,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     what.add_argument("--denoise-steps", type=_count(1), default=10, metavar="N",
                       help="Euler steps of a chunk (default: %(default)s)")
     what.add_argument("--decode-tokens", type=_tokens, default=30, metavar="N",
-                      help="of each answer; 0: actions only; paper: as many as make isolated execution decode for 78 %% of "
-                      "its frame, and as many steps per frame as keep 30 requests alive (default: %(default)s)")
+                      help="of each answer; 0: actions only; paper: as many as make isolated execution decode for "
+                      "78 %% of its frame, and as many steps per frame as keep 30 requests alive "
+                      "(default: %(default)s)")
     what.add_argument("--steps-per-frame", type=_count(1), default=5, metavar="N",
                       help="decode steps of mode oxygen (default: %(default)s)")
     what.add_argument("--arrival", choices=ARRIVALS, default="uniform", help="how requests come, one a frame on "

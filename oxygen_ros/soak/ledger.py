@@ -13,9 +13,10 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 
 from ..msg import ActionChunk, FrameStats, Instruction, LanguageToken
-from ..node import qos
+from ..node import messages, qos
 from ..stamps import nanoseconds
 
+_ENDS = {number: reason.value for reason, number in messages.FINISH_REASONS.items()}
 _WORST_LATENCY = 1.0  # s from the end of a limit to a chunk that was begun before; the machine may be busy
 
 
@@ -118,7 +119,7 @@ class Ledger:
         self._next[request] = token.index + 1
         self.counts["tokens"] += token.token_id >= 0
         if token.last:
-            self.counts[f"ended {token.finish_reason}"] += 1
+            self.counts[f"ended {_ENDS[token.finish_reason]}"] += 1
             del self._asked[request], self._next[request]
 
     def _on_stats(self, stats: FrameStats) -> None:

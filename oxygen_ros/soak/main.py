@@ -264,9 +264,10 @@ def main(arguments: list[str] | None = None) -> int:
         "exit 1: it stays active, every request ends with a last token, every fault is counted and named, no chunk is "
         "made of bad data, STOP is obeyed, chunks come back, memory stays.",
     )
-    parser.add_argument("--seconds", type=float, default=120.0, help="for how long (default: %(default)g)")
+    parser.add_argument("--seconds", type=float, default=120.0, metavar="S",
+                        help="at least so long; each fault is made once all the same (default: %(default)g)")
     parser.add_argument("--faults", default="all", help=f"all, or some, with commas: {', '.join(FAULTS)}")
-    parser.add_argument("--seed", type=int, default=0, help="of the order (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the faults' order (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("out/soak"), help="folder of the logs (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
     options = parser.parse_args(arguments)
@@ -317,8 +318,10 @@ def _summarize(report: dict) -> None:
     print(f"{'fault':<20} made counted named recovered")
     for name, tally in report["faults"].items():
         print(f"{name:<20} {tally['made']:4d} {tally['counted']:7d} {tally['named']:5d} {tally['recovered']:9d}")
-    print(f"{report['seconds']:.0f} s, {report['chunks']} chunks, {report['language']}, memory grew by "
+    said = ", ".join(f"{name} {count}" for name, count in report["language"].items())
+    print(f"{report['seconds']:.0f} s, {report['chunks']} chunks, memory grew by "
           f"{report['memory_growth_mib']:.1f} MiB, the node is {report['state']}")
+    print(f"language: {said}")
     for line in report["broken"]:
         print(f"BROKEN: {line}")
     print("every promise was kept" if not report["broken"] else f"{len(report['broken'])} promises were broken")

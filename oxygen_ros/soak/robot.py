@@ -20,7 +20,10 @@ _KEPT = 60  # messages of a topic that are sent in turn
 
 
 class Robot:
-    """Publishes each topic of `kinds` at RATE from a thread of its own, between `start` and `stop`."""
+    """Publishes each of `topics`, name -> type, at RATE from a thread of its own, between `start` and `stop`.
+
+    bag: the messages that are well, which `suffer` spoils and `recover` leaves alone again.
+    """
 
     def __init__(self, node: Node, bag: Bag, topics: Mapping[str, type]) -> None:
         self._node = node
