@@ -15,7 +15,7 @@ import yaml
 
 from .declaration import UNSET, Declaration, declared, parameter
 from .embodiment.camera_order import SLOTS
-from .embodiment.errors import InputError
+from .embodiment.errors import InputError, on_one_line
 from .embodiment.generic import CONVENTIONS
 from .embodiment.prompt import FORMS, LANGUAGE_TASKS, clean_text
 from .embodiment.registry import ROBOTS
@@ -345,8 +345,8 @@ def from_yaml(path: str | Path) -> Settings:
     """
     try:
         content = yaml.safe_load(Path(path).read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise SettingsError([f"{path} cannot be read: {error}"]) from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError([f"{path} cannot be read: {_in_short(error)}"]) from error
     nodes = content if isinstance(content, dict) else {}
     found = [node["ros__parameters"] for node in nodes.values() if isinstance(node, dict) and "ros__parameters" in node]
     if len(found) != 1 or not isinstance(found[0], dict):
@@ -354,6 +354,15 @@ def from_yaml(path: str | Path) -> Settings:
             [f"{path} needs one node name with ros__parameters under it, such as /**; found {len(found)}"]
         )
     return read(dict(_flatten(found[0])))
+
+
+def _in_short(error: Exception) -> str:
+    """Why a parameter file cannot be read, on one line."""
+    if isinstance(error, OSError):
+        return error.strerror
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return on_one_line(" ".join(str(error).split()))
 
 
 def _named(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -221,12 +221,15 @@ def test_every_default_is_a_value_without_a_problem():
         ("/**: 3", "found 0"),
         ("/**: {ros__parameters: }", "found 1"),
         ("a: {ros__parameters: {}}\nb: {ros__parameters: {}}", "found 2"),
-        ("a: [", "cannot be read"),
+        ("a: [1, 2\nb: 3", "x.yaml cannot be read: line 2: expected ',' or ']', but got ':'$"),
+        ("a: \x01", "x.yaml cannot be read: unacceptable character"),
+        ("\x89MCAP0", "x.yaml cannot be read: 'utf-8' codec"),
     ],
 )
 def test_a_file_of_something_else(tmp_path, text, word):
-    (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(SettingsError, match=word):
+    (tmp_path / "x.yaml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(SettingsError, match=word) as error:
         settings.from_yaml(tmp_path / "x.yaml")
-    with pytest.raises(SettingsError, match="cannot be read"):
+    assert "\n" not in str(error.value)
+    with pytest.raises(SettingsError, match="none.yaml cannot be read: No such file or directory"):
         settings.from_yaml(tmp_path / "none.yaml")
