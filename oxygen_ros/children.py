@@ -44,19 +44,40 @@ def keep_to_ourselves() -> None:
 @contextmanager
 def child_process(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
     """A child that is told to end, and if need be made to, when the block is left."""
+    child = None
     with log.open("w") as file:
-        # A session of its own: Ctrl-C is for us, and we end our children in order.
-        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
         try:
+            with _signals_held_back():
+                # A session of its own: Ctrl-C is for us, and we end our children in order.
+                child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
             yield child
         finally:
-            if child.poll() is None:
-                child.send_signal(signal.SIGINT)
-            try:
-                child.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            if child is not None:
+                _end(child)
+
+
+def _end(child: subprocess.Popen) -> None:
+    if child.poll() is None:
+        child.send_signal(signal.SIGINT)
+    try:
+        child.wait(timeout=15)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """What comes meanwhile is handled afterwards: raised while a child is being made, it would leave it to nobody."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in _STOP}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def end_on_signals() -> None:
