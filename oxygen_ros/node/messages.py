@@ -91,7 +91,8 @@ def action_chunk(robot: Robot, chunk: Chunk) -> ActionChunk:
 
 
 def joint_trajectory(robot: Robot, chunk: Chunk, velocities: bool = False) -> JointTrajectory | None:
-    """The part of a chunk that is not due yet, for joint_trajectory_controller; None where nothing of it can be told.
+    """The part of a chunk that is not due yet, for joint_trajectory_controller; None where nothing of it can be told, and
+    where less than a step of it is left: it could arrive when all is past, which the controller refuses.
 
     velocities: beside positions too. The controller refuses a last point that is not at rest: a trajectory with
     velocities ends in one that is.
@@ -101,7 +102,7 @@ def joint_trajectory(robot: Robot, chunk: Chunk, velocities: bool = False) -> Jo
     """
     step_ns, state, moves = round(robot.step_dt * 1e9), chunk.state, robot.representation == "velocity"
     passed_ns = max(0, chunk.sent_ns - chunk.start_ns)
-    if passed_ns >= (len(chunk.actions) - 1) * step_ns or (robot.representation == "delta_position" and state is None):
+    if passed_ns > (len(chunk.actions) - 2) * step_ns or (robot.representation == "delta_position" and state is None):
         return None
     first = passed_ns // step_ns + 1 if moves else -(-passed_ns // step_ns)
     names, values = trajectory_joints(robot), chunk.actions.astype(np.float64)
