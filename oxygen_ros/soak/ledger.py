@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from std_msgs.msg import String
 
 from ..msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from ..node import messages, qos
@@ -18,13 +20,25 @@ from ..stamps import nanoseconds
 
 _ENDS = {number: reason.value for reason, number in messages.FINISH_REASONS.items()}
 _WORST_LATENCY = 1.0  # s from the end of a limit to a chunk that was begun before; the machine may be busy
+_ROUNDED = 1e-5  # what float32 leaves of a position
+_FINISHED = (LanguageToken.END_OF_TEXT, LanguageToken.LENGTH)
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What an action may be: lowest and highest position, and the fastest change in a second."""
+
+    low: float
+    high: float
+    rate: float
 
 
 class Ledger:
-    """Hears everything that `target` publishes. broken: a line for each promise that was not kept."""
+    """Hears everything that `target` publishes. broken: a line for each promise that was not kept. allowed: by action.
+    """
 
-    def __init__(self, node: Node, target: str) -> None:
-        self._node, self._target = node, target
+    def __init__(self, node: Node, target: str, allowed: Mapping[str, Allowed] = {}) -> None:
+        self._node, self._target, self._allowed = node, target, allowed
         self.broken: list[str] = []
         self.counts: Counter[str] = Counter()
         self.chunks = 0
@@ -36,6 +50,9 @@ class Ledger:
         self.reports = 0
         self._asked: dict[int, float] = {}
         self._next: dict[int, int] = {}  # request -> index of its next token
+        self._said: dict[int, str] = {}  # request -> what its tokens add up to
+        self._texts: Counter[tuple[int, str]] = Counter()  # task and text: finished, less those heard as a whole
+        self._task: int | None = None  # id of the ACT to obey
         self._forbidden: list[tuple[int, int, str]] = []  # publication times in which no chunk may fall, and why
         self._stopped: tuple[int, int] | None = None  # id of the STOP, and when it was sent
         self.hold: ActionChunk | None = None
@@ -46,6 +63,8 @@ class Ledger:
         listen = node.create_subscription
         listen(ActionChunk, f"{target}/action_chunk", self._on_chunk, QoSProfile(depth=100))
         listen(LanguageToken, f"{target}/language_tokens", self._on_token, qos.LANGUAGE_TOKENS)
+        listen(String, f"{target}/utterance", lambda said: self._on_text(Instruction.ASK, said.data), qos.UTTERANCE)
+        listen(LanguageToken, f"{target}/memory", lambda said: self._on_text(Instruction.REMEMBER, said.text), qos.MEMORY)
         listen(FrameStats, f"{target}/frame_stats", self._on_stats,
                QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT))
         listen(DiagnosticArray, "/diagnostics", self._on_diagnostics, qos.DIAGNOSTICS)
@@ -56,7 +75,7 @@ class Ledger:
         return self._instruction.get_subscription_count() > 0
 
     def act(self, text: str, instruction_id: int) -> None:
-        self._stopped = None
+        self._stopped, self._task = None, instruction_id
         self._tell(Instruction.ACT, instruction_id, text)
 
     def stop(self, instruction_id: int) -> None:
@@ -64,7 +83,7 @@ class Ledger:
         self._tell(Instruction.STOP, instruction_id)
 
     def ask(self, task: int, request_id: int, text: str, max_tokens: int) -> None:
-        self._asked[request_id], self._next[request_id] = time.monotonic(), 0
+        self._asked[request_id], self._next[request_id], self._said[request_id] = time.monotonic(), 0, ""
         self.counts["requests"] += 1
         self._tell(task, request_id, text, max_tokens)
 
@@ -84,16 +103,21 @@ class Ledger:
     def unanswered(self) -> list[int]:
         return sorted(self._asked)
 
+    def unspoken(self) -> list[str]:
+        """Finished texts that were not, or not once, on the topic of whole ones; [] if all were."""
+        return [text for (_, text), missing in self._texts.items() if missing]
+
     def listen_for(self) -> None:
         self.said = []
 
     # What it does
 
     def _on_chunk(self, chunk: ActionChunk) -> None:
-        values = np.frombuffer(chunk.data, np.float32) if len(chunk.data) else np.empty(0, np.float32)
         published = nanoseconds(chunk.header.stamp) + nanoseconds(chunk.latency)
-        if not values.size or not np.isfinite(values).all():
+        if not len(chunk.data) or not np.isfinite(chunk.data).all():
             self._break(f"chunk {chunk.sequence} holds NaN or infinity, or nothing")
+        else:
+            self._judge_motion(chunk, published)
         if self.last_chunk is not None and chunk.sequence <= self.last_chunk.sequence:
             self._break(f"chunk {chunk.sequence} came after chunk {self.last_chunk.sequence}")
         if nanoseconds(chunk.header.stamp) > self._now() + 200_000_000:
@@ -106,8 +130,25 @@ class Ledger:
                 self.hold = chunk
             elif published > self._stopped[1] + round(_WORST_LATENCY * 1e9) or self.hold is not None:
                 self._break(f"chunk {chunk.sequence} came after STOP {self._stopped[0]}")
+        elif self._task is not None and chunk.instruction_id != self._task:
+            self._break(f"chunk {chunk.sequence} obeys instruction {chunk.instruction_id}, the last one is {self._task}")
         self.chunks, self.last_chunk = self.chunks + 1, chunk
         self._forbidden = [entry for entry in self._forbidden if entry[1] > published - 10_000_000_000]
+
+    def _judge_motion(self, chunk: ActionChunk, published: int) -> None:
+        """Rows that are past on publication are history."""
+        start, step, old = nanoseconds(chunk.start), nanoseconds(chunk.step_dt), self.last_chunk
+        due = max(0, -(-(published - start) // step))
+        moving = start == nanoseconds(chunk.header.stamp)  # else it follows where the joints are
+        joins = moving and old is not None and old.sequence == chunk.sequence - 1  # none between them that was lost on its way
+        for name, may in self._allowed.items():
+            sent = _column(chunk, name)[due:]
+            if not ((may.low - _ROUNDED <= sent) & (sent <= may.high + _ROUNDED)).all():
+                self._break(f"chunk {chunk.sequence}: {name} leaves [{may.low:g}, {may.high:g}]")
+            if joins:
+                sent = np.insert(sent, 0, _at(old, name, start + (due - 1) * step))
+            if (np.abs(np.diff(sent)) > may.rate * step / 1e9 + _ROUNDED).any():
+                self._break(f"chunk {chunk.sequence}: {name} changes faster than {may.rate:g} a second")
 
     def _on_token(self, token: LanguageToken) -> None:
         request = token.request_id
@@ -117,10 +158,16 @@ class Ledger:
         if token.index != self._next[request]:
             self._break(f"request {request}: token {token.index} came where {self._next[request]} was next")
         self._next[request] = token.index + 1
+        self._said[request] += token.text
         self.counts["tokens"] += token.token_id >= 0
         if token.last:
             self.counts[f"ended {_ENDS[token.finish_reason]}"] += 1
-            del self._asked[request], self._next[request]
+            if token.finish_reason in _FINISHED:
+                self._texts[token.task, self._said[request]] += 1
+            del self._asked[request], self._next[request], self._said[request]
+
+    def _on_text(self, task: int, text: str) -> None:
+        self._texts[task, text] -= 1
 
     def _on_stats(self, stats: FrameStats) -> None:
         self.stats = stats
@@ -142,3 +189,14 @@ class Ledger:
 
     def _tell(self, task: int, instruction_id: int, text: str = "", max_tokens: int = 0) -> None:
         self._instruction.publish(Instruction(task=task, id=instruction_id, text=text, max_tokens=max_tokens))
+
+
+def _column(chunk: ActionChunk, name: str) -> np.ndarray:
+    """[H], what this action is to be."""
+    return np.array(chunk.data, float).reshape(chunk.horizon, -1)[:, list(chunk.names).index(name)]
+
+
+def _at(chunk: ActionChunk, name: str, time_ns: int) -> float:
+    """Where a chunk leads this action to by then."""
+    steps = (time_ns - nanoseconds(chunk.start)) / nanoseconds(chunk.step_dt)
+    return float(np.interp(steps, np.arange(chunk.horizon), _column(chunk, name)))

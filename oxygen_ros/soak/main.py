@@ -22,7 +22,7 @@ from ..places import resolve
 from ..replay.bag import BagError, open_bag
 from ..stamps import nanoseconds
 from .faults import FAULTS, Fault
-from .ledger import Ledger
+from .ledger import Allowed, Ledger
 from .robot import Robot, kind_of
 
 NODE = "/oxygen"
@@ -34,10 +34,13 @@ PERIOD = 0.2
 LASTS, CALM = 3.0, 1.0  # s of a fault, and between two
 PATIENCE = 10.0  # s until chunks must be back
 GROWTH = 24  # MiB that the node's memory may vary once it is warm
+ALLOWED = {"left_waist": Allowed(-0.5, 0.5, 2.0), "right_elbow": Allowed(0.5, 1.5, 1.0)}
 PARAMETERS = {
     "control_rate": 1 / PERIOD, "chunk_continuity": "rtc", "joint_trajectory": "true", "seed": 1,
     "camera.cam_right_wrist.optional": "true",
     **{f"camera.{name}.frozen_after": 10 for name in ("cam_high", "cam_left_wrist", "cam_right_wrist")},
+    **{f"action_limits.{name}": f"[{may.low}, {may.high}]" for name, may in ALLOWED.items()},
+    **{f"rate_limits.{name}": may.rate for name, may in ALLOWED.items()},
 }
 
 
@@ -73,7 +76,7 @@ class Soak:
     def __init__(self, node: rclpy.node.Node, process: subprocess.Popen, camera: Callable, chosen: list[Fault],
                  seed: int) -> None:
         self.result = Result(faults={fault.name: Tally() for fault in chosen})
-        self.ledger = Ledger(node, NODE)
+        self.ledger = Ledger(node, NODE, ALLOWED)
         self.lifecycle = LifecycleClient(node, NODE, alive=lambda: process.poll() is None)
         bag = open_bag(resolve("package://oxygen_ros/resource/aloha_transfer_cube.mcap"))
         self._robot = Robot(node, bag, {topic: kind_of(topic) for topic in (NEEDED, OPTIONAL, JOINTS)})
@@ -85,6 +88,10 @@ class Soak:
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self._began
+
+    @property
+    def _alive(self) -> bool:
+        return self._process.poll() is None
 
     def run(self, seconds: float) -> None:
         """Faults in turn until the time is over; each is made once at least. Raises SoakError."""
@@ -100,11 +107,12 @@ class Soak:
             raise SoakError("no chunks although all is well")
         self._began = time.monotonic()
         first = True
-        while first or self.elapsed < seconds:
+        while self._alive and (first or self.elapsed < seconds):
             for fault in self._dice.sample(self._chosen, len(self._chosen)):
-                if first or self.elapsed < seconds:
+                if self._alive and (first or self.elapsed < seconds):
                     self._episode(fault)
-            self._stop_and_go()
+            if self._alive:
+                self._stop_and_go()
             first = False
         self._conclude()
 
@@ -127,6 +135,8 @@ class Soak:
             allowed = self.ledger.forbid(self._now(), limit, f"{topic} was {fault.name}")
         self._begin(topic, fault)
         time.sleep(LASTS)
+        if not self._alive:
+            return
         went_on = self.ledger.chunks > chunks + 2
         if allowed:
             allowed()
@@ -152,6 +162,8 @@ class Soak:
             self.ledger.broken.append(f"{topic} was {fault.name}, but /diagnostics said {self.ledger.said[-1:]}")
         if fault.stops and topic == OPTIONAL and self.ledger.stats.masked_frames <= masked:
             self.ledger.broken.append(f"{topic} was {fault.name}, but no frame went on without it")
+        if not self._alive:
+            return
         self._measure()
         _say(f"{self.elapsed:6.0f} s  {fault.name + ' ' + topic:<55} counted {counted:3d}, chunks again after "
              f"{took:.2f} s, {self.result.memory_mib[-1][1]:.0f} MiB")
@@ -195,10 +207,16 @@ class Soak:
             self.ledger.broken.append("no chunk after a new instruction")
 
     def _conclude(self) -> None:
-        ledger = self.ledger
+        ledger, self.result.seconds = self.ledger, self.elapsed
+        if not self._alive:
+            self.result.state = "gone"
+            ledger.broken.append(f"the node's process ended within {self.elapsed:.0f} s")
+            return
         if not wait_until(lambda: not ledger.unanswered(), 30.0):
             ledger.broken.append(f"requests without a last token: {ledger.unanswered()}")
-        self.result.state, self.result.seconds = self.lifecycle.state(), self.elapsed
+        if not wait_until(lambda: not ledger.unspoken(), PATIENCE):
+            ledger.broken.append(f"answers and captions that were finished, but not told as a whole: {ledger.unspoken()}")
+        self.result.state = self.lifecycle.state()
         if self.result.state != "active":
             ledger.broken.append(f"the node is {self.result.state}, not active")
         for message, times in ledger.errors.items():
@@ -262,7 +280,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="oxygen-soak", description="Run the node on the embedded policy while its cameras and joints fail in "
         "turn, and while it is asked, told and stopped. Whatever it promised and did not keep is listed, and makes "
         "exit 1: it stays active, every request ends with a last token, every fault is counted and named, no chunk is "
-        "made of bad data, STOP is obeyed, chunks come back, memory stays.",
+        "made of bad data or leaves its limits, STOP and ACT are obeyed, chunks come back, memory stays.",
     )
     parser.add_argument("--seconds", type=float, default=120.0, metavar="S",
                         help="at least so long; each fault is made once all the same (default: %(default)g)")
