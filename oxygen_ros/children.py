@@ -47,7 +47,7 @@ def child_process(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
     child = None
     with log.open("w") as file:
         try:
-            with _signals_held_back():
+            with signals_held_back():
                 # A session of its own: Ctrl-C is for us, and we end our children in order.
                 child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
             yield child
@@ -67,7 +67,7 @@ def _end(child: subprocess.Popen) -> None:
 
 
 @contextmanager
-def _signals_held_back() -> Iterator[None]:
+def signals_held_back() -> Iterator[None]:
     """What comes meanwhile is handled afterwards: raised while a child is being made, it would leave it to nobody."""
     came: list[int] = []
     before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in _STOP}

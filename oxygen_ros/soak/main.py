@@ -8,13 +8,12 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import rclpy
 
-from ..children import child_process, end_on_signals, keep_to_ourselves, last_error
+from ..children import child_process, end_on_signals, keep_to_ourselves, last_error, signals_held_back
 from ..msg import Instruction
 from ..node.lifecycle_client import LifecycleClient, wait_until
 from ..node.spinner import spinning
@@ -70,10 +69,31 @@ class Result:
     stops: int = 0
 
 
+class Camera:
+    """The camera that can be killed: a process of its own."""
+
+    def __init__(self, log: Path) -> None:
+        bag = str(resolve("package://oxygen_ros/resource/aloha_transfer_cube.mcap"))
+        others = [topic for topic in open_bag(bag).topics if topic != KILLED]
+        module = [sys.executable, "-m", "oxygen_ros.replay.player"]
+        self._command = [*module, bag, "--restamp", "--times", "0", "--exclude", *others]
+        self._log = log
+        self._process: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        with self._log.open("a") as log, signals_held_back():
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
 class Soak:
     """One run. `broken` are lines of the ledger."""
 
-    def __init__(self, node: rclpy.node.Node, process: subprocess.Popen, camera: Callable, chosen: list[Fault],
+    def __init__(self, node: rclpy.node.Node, process: subprocess.Popen, camera: Camera, chosen: list[Fault],
                  seed: int) -> None:
         self.result = Result(faults={fault.name: Tally() for fault in chosen})
         self.ledger = Ledger(node, NODE, ALLOWED)
@@ -83,7 +103,6 @@ class Soak:
         self._node, self._process, self._camera = node, process, camera
         self._chosen, self._dice = chosen, random.Random(seed)
         self._ids, self._began = iter(range(1, 1 << 40)), time.monotonic()
-        self._camera_process: subprocess.Popen | None = None
 
     @property
     def elapsed(self) -> float:
@@ -98,7 +117,7 @@ class Soak:
         for transition in ("configure", "activate"):
             if not self.lifecycle.change(transition):
                 raise SoakError(f"{transition} failed")
-        self._camera_process = self._camera()
+        self._camera.start()
         self._robot.start()
         if not wait_until(self.ledger.heard_by_node, PATIENCE):
             raise SoakError("the node does not listen to instructions")
@@ -118,9 +137,7 @@ class Soak:
 
     def close(self) -> None:
         self._robot.stop()
-        if self._camera_process is not None and self._camera_process.poll() is None:
-            self._camera_process.kill()
-            self._camera_process.wait()
+        self._camera.kill()
 
     def _episode(self, fault: Fault) -> None:
         topic = JOINTS if fault.joints else KILLED if fault.make is None else self._dice.choice((NEEDED, OPTIONAL))
@@ -170,14 +187,13 @@ class Soak:
 
     def _begin(self, topic: str, fault: Fault) -> None:
         if fault.make is None:
-            self._camera_process.kill()
-            self._camera_process.wait()
+            self._camera.kill()
         else:
             self._robot.suffer(topic, fault)
 
     def _end(self, topic: str, fault: Fault) -> None:
         if fault.make is None:
-            self._camera_process = self._camera()
+            self._camera.start()
         else:
             self._robot.recover(topic)
 
@@ -249,19 +265,6 @@ def growth(memory: list[tuple[float, float]]) -> float:
     return max(values[-quarter:]) - max(values[quarter : 2 * quarter]) if quarter else 0.0
 
 
-def _cameras(out: Path) -> Callable[[], subprocess.Popen]:
-    """What starts the camera that can be killed: a process of its own."""
-    bag = str(resolve("package://oxygen_ros/resource/aloha_transfer_cube.mcap"))
-    others = [topic for topic in open_bag(bag).topics if topic != KILLED]
-    command = [sys.executable, "-m", "oxygen_ros.replay.player", bag, "--restamp", "--times", "0", "--exclude", *others]
-
-    def start() -> subprocess.Popen:
-        with (out / "camera.log").open("a") as log:
-            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-
-    return start
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
 
@@ -297,7 +300,7 @@ def main(arguments: list[str] | None = None) -> int:
         chosen = _chosen([name.strip() for name in options.faults.split(",")])
         options.out.mkdir(parents=True, exist_ok=True)
         with child_process(_node_command(), log) as process, spinning(lambda: rclpy.create_node("oxygen_soak")) as node:
-            soak = Soak(node, process, _cameras(options.out), chosen, options.seed)
+            soak = Soak(node, process, Camera(options.out / "camera.log"), chosen, options.seed)
             try:
                 soak.run(options.seconds)
             finally:

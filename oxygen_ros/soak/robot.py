@@ -38,7 +38,8 @@ class Robot:
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join()
+        if self._thread.is_alive():  # a node that cannot be configured never meets the robot
+            self._thread.join()
 
     def suffer(self, topic: str, fault: Fault) -> None:
         self._tampered[topic] = fault.make(self._good[topic])
