@@ -65,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("bags", nargs="+", metavar="BAG", help="recording: a file, or the folder that rosbag2 made")
     parser.add_argument("--config", type=Path, default=resolve("package://oxygen_ros/config/aloha.yaml"),
                         help="parameter file of the robot, as for the node (default: the package's aloha.yaml)")
+    parser.add_argument("--mode", choices=MODES, default=ENGINE, metavar="MODE",
+                        help=f"engine: {', '.join(MODES)}; oxygen-bench says what each is (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("out/replay"),
                         help="folder to write to (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write report.json here too")
@@ -86,14 +88,14 @@ def _parser() -> argparse.ArgumentParser:
     names.add_argument("--instruction-topic", default="instruction", metavar="TOPIC",
                        help="oxygen_ros/Instruction or std_msgs/String (default: %(default)s)")
     names.add_argument("--text", default="", metavar="TOPIC", help="recorded words to compare with: std_msgs/String or "
-                       "oxygen_ros/LanguageToken")
+                       "oxygen_ros/LanguageToken (default: none)")
     names.add_argument("--namespace", default="", help="of the robot's relative topics")
     names.add_argument("--remap", nargs="*", default=[], metavar="FROM:=TO", help="topics that have another name")
 
     other = parser.add_argument_group("a second side over the same bags")
-    other.add_argument("--mode", choices=MODES, default=ENGINE, help="engine (default: %(default)s)")
     other.add_argument("--against", type=Path, metavar="YAML", help="another parameter file: policy, settings")
-    other.add_argument("--against-mode", choices=MODES, default="", help="the same network in another engine")
+    other.add_argument("--against-mode", choices=MODES, default="", metavar="MODE",
+                       help="the same network in another engine")
     other.add_argument("--live", type=Path, metavar="FILE", help="what a node said when this bag was played to it, as "
                        "oxygen-replay-live records it")
     other.add_argument("--live-node", default="/oxygen", metavar="NAME", help="of that node (default: %(default)s)")
