@@ -98,59 +98,24 @@ class Diagnostics:
         return [f"/clock stands still, or is slow: no frame for {silence:.0f} s"]
 
     def _engine(self, session: Session | None) -> DiagnosticStatus:
-        node = self._node
         if session is None:
-            level = DiagnosticStatus.ERROR if node.last_failure else DiagnosticStatus.OK
-            return self._status("engine", level, [node.last_failure or "not configured"], {})
-        health, policy, task = session.frames.health, session.policy, session.instructions.task
-        values: dict[str, object] = {
-            "policy": policy.folder,
-            "weights": "trained" if policy.trained else "random",
-            "weights sha256": policy.sha256,
-            "robot": policy.robot.name,
-            "commands": "none (dry_run)" if session.settings.dry_run else "published",
-            "instruction": f"{task.instruction_id}: {task.text[:200]}" if task else "none",
-            "refused instructions": session.refused_instructions,
-            "last refusal": session.last_refusal or "none",
-            "last error": health.last_error or "none",
-            "failed frames": health.failed_frames,
-            "failed frames in a row": health.failures_in_a_row,
-            "deadline misses": session.loop.misses,
-            "chunks too late to send": health.late_chunks,
-            "actions clamped": health.clamped_actions,
-            "actions slowed": health.slowed_actions,
-            **readings(policy.engine.model.device),
-        }
-        if (stats := health.stats) is not None:
-            values |= {
-                "period (s)": f"{1 / session.settings.control_rate:.4f}",
-                "frame (s)": f"{stats.total:.4f}",
-                "slack (s)": f"{stats.slack:.4f}",
-                "first chunk (s)": f"{stats.first_chunk_latency:.4f}",
-                "boundary jump": f"{stats.boundary_jump:.4f}",
-                "language requests active": stats.active_requests,
-                "language requests waiting": stats.waiting_requests,
-                "KV slots used": f"{stats.slots_used} of {stats.slots_total}",
-            }
+            failure = self._node.last_failure
+            level = DiagnosticStatus.ERROR if failure else DiagnosticStatus.OK
+            return self._status("engine", level, [failure or "not configured"], {})
+        health, values = session.frames.health, _engine_values(session)
         # What happened since the last report is reported, though the next frame may be fine again.
-        failed, refused, missed = (
-            self._grown(name, count) for name, count in (
-                ("failed", health.failed_frames), ("refused", session.refused_instructions),
-                ("missed", session.loop.misses))
-        )
+        failed = self._grown("failed", health.failed_frames)
+        refused = self._grown("refused", session.refused_instructions)
+        missed = self._grown("missed", session.loop.misses)
         if failed and health.last_error:
             texts = [health.last_error]
             if health.failures_in_a_row > 1:
                 texts.append(f"{health.failures_in_a_row} frames failed in a row")
             return self._status("engine", DiagnosticStatus.ERROR, texts, values)
         warnings = [session.last_refusal] if refused and session.last_refusal else []
-        if missed and node.active:
-            warnings.append(f"{missed} control ticks missed: a frame takes {stats.total if stats else 0:.3f} s, "
-                            f"the period is {1 / session.settings.control_rate:.3f} s")
-        if health.late_in_a_row and task and node.active:
-            warnings.append(f"{health.late_in_a_row} chunks in a row not sent: each came later than chunk_lifespan, "
-                            f"{session.settings.chunk_lifespan:g} s; raise it, or lower denoise_steps")
-        texts = ["active" if node.active else "configured, not active"]
+        if self._node.active:
+            warnings += _slowness(session, missed)
+        texts = ["active" if self._node.active else "configured, not active"]
         texts += ["dry_run: no commands are published"] if session.settings.dry_run else []
         if warnings or session.warnings:
             return self._status("engine", DiagnosticStatus.WARN, [*warnings, *texts, *session.warnings], values)
@@ -168,3 +133,50 @@ class Diagnostics:
         before, then = self._heard.get(source.topic, (0, now))
         self._heard[source.topic] = (source.received, now)
         return f"{(source.received - before) / (now - then):.1f}" if now > then and source.received >= before else "0.0"
+
+
+def _engine_values(session: Session) -> dict[str, object]:
+    health, policy, task = session.frames.health, session.policy, session.instructions.task
+    values: dict[str, object] = {
+        "policy": policy.folder,
+        "weights": "trained" if policy.trained else "random",
+        "weights sha256": policy.sha256,
+        "robot": policy.robot.name,
+        "commands": "none (dry_run)" if session.settings.dry_run else "published",
+        "instruction": f"{task.instruction_id}: {task.text[:200]}" if task else "none",
+        "refused instructions": session.refused_instructions,
+        "last refusal": session.last_refusal or "none",
+        "last error": health.last_error or "none",
+        "failed frames": health.failed_frames,
+        "failed frames in a row": health.failures_in_a_row,
+        "deadline misses": session.loop.misses,
+        "chunks too late to send": health.late_chunks,
+        "actions clamped": health.clamped_actions,
+        "actions slowed": health.slowed_actions,
+        **readings(policy.engine.model.device),
+    }
+    if (stats := health.stats) is not None:
+        values |= {
+            "period (s)": f"{1 / session.settings.control_rate:.4f}",
+            "frame (s)": f"{stats.total:.4f}",
+            "slack (s)": f"{stats.slack:.4f}",
+            "first chunk (s)": f"{stats.first_chunk_latency:.4f}",
+            "boundary jump": f"{stats.boundary_jump:.4f}",
+            "language requests active": stats.active_requests,
+            "language requests waiting": stats.waiting_requests,
+            "KV slots used": f"{stats.slots_used} of {stats.slots_total}",
+        }
+    return values
+
+
+def _slowness(session: Session, missed: int) -> list[str]:
+    """A line where frames take too long. missed: control ticks since the last report."""
+    health, settings, lines = session.frames.health, session.settings, []
+    if missed:
+        took = health.stats.total if health.stats else 0.0
+        lines.append(f"{missed} control ticks missed: a frame takes {took:.3f} s, "
+                     f"the period is {1 / settings.control_rate:.3f} s")
+    if health.late_in_a_row and session.instructions.task:
+        lines.append(f"{health.late_in_a_row} chunks in a row not sent: each came later than chunk_lifespan, "
+                     f"{settings.chunk_lifespan:g} s; raise it, or lower denoise_steps")
+    return lines

@@ -34,7 +34,7 @@ class FrameLoop:
         self._thread.start()
 
     def run(self, errand: Callable[[], None]) -> None:
-        """Do something else once in the loop's thread, between frames; return when it is done. Raises what it raises."""
+        """Do something else once in the loop's thread, between frames, to its end. Raises what it raises."""
         done: Future[None] = Future()
         with self._wanted:
             self._errand = (errand, done)

@@ -31,11 +31,9 @@ def deaf(node: Node, subscriptions: Iterable[Subscription]) -> list[str]:
             if publisher.topic_type != ours:
                 lines.append(f"{who} {publisher.topic_type}, expected {ours}")
                 continue
-            compatible, reason = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
-            if compatible == QoSCompatibility.ERROR:
+            if reason := _mismatch(publisher.qos_profile, subscription.qos_profile):
                 lines.append(f"{who} with {_policies(publisher.qos_profile)}, this node asks for "
-                             f"{_policies(subscription.qos_profile)} ({reason.removeprefix('ERROR: ').rstrip(';')}); "
-                             "see qos_overrides")
+                             f"{_policies(subscription.qos_profile)} ({reason}); see qos_overrides")
     return lines
 
 
@@ -53,10 +51,8 @@ def unheard(node: Node, publishers: Iterable[Publisher]) -> list[str]:
                 lines.append(f"{who} {subscription.topic_type}, this node publishes {ours}")
                 continue
             for profile in offered:
-                compatible, reason = qos_check_compatible(profile, subscription.qos_profile)
-                if compatible == QoSCompatibility.ERROR:
-                    lines.append(f"{who} {_policies(subscription.qos_profile)} "
-                                 f"({reason.removeprefix('ERROR: ').rstrip(';')}); see qos_overrides")
+                if reason := _mismatch(profile, subscription.qos_profile):
+                    lines.append(f"{who} {_policies(subscription.qos_profile)} ({reason}); see qos_overrides")
     return lines
 
 
@@ -65,6 +61,12 @@ def rivals(node: Node, subscription: Subscription, means: str) -> list[str]:
     ours, topic = _type_name(subscription.msg_type), subscription.topic_name
     names = sorted({_who(p) for p in node.get_publishers_info_by_topic(topic) if p.topic_type == ours})
     return [f"{topic}: {len(names)} publishers, {' and '.join(names)}; {means}"] if len(names) > 1 else []
+
+
+def _mismatch(offered: QoSProfile, asked: QoSProfile) -> str | None:
+    """Why a subscription does not hear a publisher; None where it does."""
+    compatible, reason = qos_check_compatible(offered, asked)
+    return reason.removeprefix("ERROR: ").rstrip(";") if compatible == QoSCompatibility.ERROR else None
 
 
 def _who(endpoint: TopicEndpointInfo) -> str:

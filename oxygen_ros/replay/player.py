@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=float, default=0.0, metavar="S", help="seconds to leave out (default: 0)")
     parser.add_argument("--restamp", action="store_true", help="move header stamps to the present")
     parser.add_argument("--clock", type=float, nargs="?", const=100.0, default=0.0, metavar="HZ",
-                        help="publish the recording's time on /clock, for nodes with use_sim_time; 100 Hz where HZ is left out")
+                        help="publish the recording's time on /clock, for nodes with use_sim_time; HZ is 100 if left out")
     try:
         options = parser.parse_args(without_ros_arguments(arguments)[1:])
     except RosArgumentsError as error:
