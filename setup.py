@@ -41,6 +41,11 @@ setup(
         "tokenizers>=0.15.2",
         "zstandard>=0.15",
     ],
-    extras_require={"torch": ["torch>=2.5"], "sim": ["gym-aloha>=0.1.1", "mujoco>=3.1"], "bench": ["matplotlib>=3.8"], "ray": ["ray>=2.9"]},
+    extras_require={
+        "torch": ["torch>=2.5"],
+        "sim": ["gym-aloha>=0.1.1", "mujoco>=3.1"],
+        "bench": ["matplotlib>=3.8"],
+        "ray": ["ray>=2.9"],
+    },
     entry_points={"console_scripts": [f"{command} = oxygen_ros.commands:main" for command in COMMANDS]},
 )

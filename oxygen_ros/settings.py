@@ -84,7 +84,9 @@ class LanguageSettings:
     max_requests: int = parameter(8, "Language requests decoded together.", low=1, high=256)
     max_waiting: int = parameter(32, "Language requests that may wait to be decoded; more are rejected.", low=1, high=4096)
     max_request_tokens: int = parameter(192, "Room for prompt and answer of one request, in tokens.", low=2, high=8192)
-    max_tokens: int = parameter(64, "Length of an answer in tokens where the request gives none.", low=1, high=8192, live=True)
+    max_tokens: int = parameter(
+        64, "Length of an answer in tokens where the request gives none.", low=1, high=8192, live=True
+    )
     temperature: float = parameter(0.0, "Sampling temperature; 0 is greedy.", low=0.0, high=100.0, live=True)
     top_p: float = parameter(
         1.0, "Sampling draws from the likeliest tokens that together have this probability.", low=1e-6, high=1.0,
@@ -226,7 +228,10 @@ class Settings:
     kv_slots: int = parameter(
         8, "Frames whose keys and values are kept at once; one of them is the actions' own.", low=2, high=4096
     )
-    seed: int = parameter(-1, "Seed of the noise that denoising starts from, and of sampled answers; -1 takes a new one at each start.", low=-1)
+    seed: int = parameter(
+        -1, "Seed of the noise that denoising starts from, and of sampled answers; -1 takes a new one at each start.",
+        low=-1,
+    )
     fixed_noise: bool = parameter(
         False, "Start every frame from the same noise, so that equal observations give equal chunks."
     )

@@ -17,7 +17,8 @@ def rows() -> list[str]:
     lines = ["| parameter | default | meaning |", "|---|---|---|"]
     for declaration in settings.declarations(dict.fromkeys(("cameras", "grippers", "joints", "actions"), ["<name>"])):
         bounds = declaration.bounds
-        notes = declaration.description + (f" ({'; '.join(bounds)})" if bounds else "") + (" *Live.*" if declaration.live else "")
+        notes = declaration.description + (f" ({'; '.join(bounds)})" if bounds else "")
+        notes += " *Live.*" if declaration.live else ""
         default = yaml.safe_dump(_plain(declaration.default), default_flow_style=True).split("\n")[0]
         lines.append(f"| `{declaration.name}` | `{default}` | {notes.replace('<', '&lt;')} |")
     return lines

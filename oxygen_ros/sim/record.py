@@ -35,7 +35,8 @@ def _record(arguments: argparse.Namespace, stops: list[int]) -> int:
     try:
         with part.open("wb") as stream:
             bag = BagWriter(stream, types)
-            order = recording.Order(arguments.seed, arguments.episodes, world.RATE_HZ // arguments.image_rate, arguments.seconds)
+            every = world.RATE_HZ // arguments.image_rate
+            order = recording.Order(arguments.seed, arguments.episodes, every, arguments.seconds)
             recording.record(bag, robot, Composer(types, arguments.jpeg_quality), order, lambda: bool(stops), _say)
             bag.close()
         os.replace(part, out)
@@ -53,9 +54,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "the cube; the same seed gives the same messages. A seed on which the expert fails is refused, with a word, "
         "and the next one taken. Needs the packages gym-aloha, mcap, rosbags and pillow, and libegl1 and libgl1."))
     parser.add_argument("--seed", type=_count(0), default=0, help="first seed (default: %(default)s)")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.mcap", help="the bag; one that exists is replaced")
-    parser.add_argument("--episodes", type=_count(1), default=1, help="how many, one second apart (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="at most this much of each (default: all, 8 s)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.mcap",
+                        help="the bag; one that exists is replaced")
+    parser.add_argument("--episodes", type=_count(1), default=1, metavar="N",
+                        help="how many, one second apart (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S",
+                        help="at most this much of each (default: all, 8 s)")
     parser.add_argument("--size", type=_size, default=(640, 480), metavar="WxH", help="of the pictures (default: 640x480)")
     parser.add_argument("--image-rate", type=int, choices=(5, 10, 25, 50), default=25, help="Hz (default: %(default)s)")
     parser.add_argument("--jpeg-quality", type=int, choices=range(1, 96), metavar="1..95", default=85,
