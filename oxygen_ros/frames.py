@@ -16,7 +16,7 @@ from .embodiment.errors import InputError
 from .embodiment.pipeline import ModelInput
 from .engine import outputs
 from .engine.engine import FrameError
-from .inputs import Inputs, NotReady, Now, Reason, Snapshot
+from .inputs import FUTURE_TOLERANCE, Inputs, NotReady, Now, Reason, Snapshot
 from .instructions import ControlTask, Instructions
 from .pi05.rtc import Guidance
 from .policy import Policy
@@ -208,6 +208,11 @@ class Frames:
         if not np.isfinite(actions).all():
             raise FloatingPointError("the actions in robot units hold NaN or infinity")
         latency = (self._now().ros_ns - output.stamp_ns) / 1e9
+        if latency < -FUTURE_TOLERANCE:
+            health.late_chunks += 1
+            self._warn("action_chunk", f"chunk not sent: the time was set back by more than {-latency:.2f} s while it "
+                       "was computed")
+            return
         if lifespan and latency > lifespan:
             health.late_chunks += 1
             health.late_in_a_row += 1

@@ -136,8 +136,8 @@ def _beside(work: Callable[[Callable[[], bool]], str]) -> Iterator[Future[str]]:
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=device).item()  # some are only names: they hold no numbers, or need a package
+    except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0]
         raise SettingsError([f"parameter device is {name!r}, which this torch cannot use: {reason}"]) from error
     return device

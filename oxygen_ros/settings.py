@@ -393,6 +393,11 @@ def _build(owner: type, checked: Mapping[str, Any], prefix: str) -> Any:
     return owner(**{f.name: checked[prefix + f.name] for f in fields(owner)})
 
 
+def unknown(name: str, values: Mapping[str, Any]) -> str:
+    """A line that says of a name that it is no parameter of a node with these values, and which one may be meant."""
+    return _unknown(name, {d.name: d for d in declarations(values)}, _named(values))
+
+
 def _unknown(name: str, known: Mapping[str, Declaration], named: Mapping[str, Sequence[str]]) -> str:
     group, _, rest = name.partition(".")
     if group in named and not any(rest.startswith(f"{member}.") or rest == member for member in named[group]):

@@ -396,6 +396,10 @@ def test_several_statistics_and_none(make):
         ({"robot": "alhoa", "joints": [], "actions": []}, ("'alhoa'", "aloha", "config/generic.yaml")),
         ({"robot": "", "joints": [], "actions": []}, ("robot is empty and the policy names none",)),
         ({"device": "tpu"}, ("device", "'tpu'")),
+        ({"device": "meta"}, ("device", "'meta'", "cannot use")),
+        ({"policy": "package://"}, ("package://",)),
+        ({"policy": "~nobody_of_this_name/policy"}, ("~nobody_of_this_name/policy cannot be found",)),
+        ({"policy": "/x" * 3000}, ("cannot be found", "too long")),
     ],
 )
 def test_settings_that_no_policy_can_run_with(make, changes, words):

@@ -39,6 +39,12 @@ class Conventions:
     action_features: tuple[str, ...] = ()
     padding: float = -1.0
 
+    def __post_init__(self) -> None:
+        if set(self.normalization) != {"state", "actions"}:
+            raise ValueError(f"normalization is {self.normalization!r}, expected a rule of state and one of actions")
+        if self.resize not in ("openpi", "lerobot"):
+            raise ValueError(f"resize is {self.resize!r}, expected openpi or lerobot")
+
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Conventions:
         """From JSON, whose lists become tuples. Raises TypeError for an unknown field."""

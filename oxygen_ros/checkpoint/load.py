@@ -35,6 +35,18 @@ def load(path: str | Path, *, asset_id: str = "", allow_identity_statistics: boo
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; a policy is a folder with model.safetensors and config.json")
+    try:
+        return _read(folder, asset_id, allow_identity_statistics)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be read: {error}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+        # JSON of another shape than it should have shows in as many ways as it has fields.
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        told = f"the JSON files of {folder} do not describe a policy ({reason}); copy them again"
+        raise CheckpointError(told) from error
+
+
+def _read(folder: Path, asset_id: str, allow_identity_statistics: bool) -> Checkpoint:
     tensors = TensorFolder(folder)
     config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
     reader = _Reader(folder, config, tensors, asset_id, allow_identity_statistics)

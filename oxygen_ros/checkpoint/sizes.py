@@ -104,7 +104,7 @@ def infer_config(shapes: Shapes, told: Stated) -> Pi05Config:
             max_token_len=told.max_token_len or RELEASED.max_token_len,
         )
     except ValueError as error:
-        raise CheckpointError(f"the tensors do not have the shapes of a pi0.5 network: {error}") from error
+        raise CheckpointError(f"tensors and config.json are not of a pi0.5 network: {error}") from error
     constants = {
         name: value for name in ("rms_norm_eps", "rope_theta", "time_min_period", "time_max_period")
         if (value := getattr(told, name)) is not None

@@ -41,6 +41,9 @@ class Normalizer:
             raise InputError(f"normalisation of {feature}", repr(rule), f"one of {', '.join(RULES)}")
         self.rule, self.width, self.feature = rule, width, feature
         low, high = [_measure(statistics, measure, width, feature, rule) for measure in _NEEDS[rule]] or (0.0, 1.0)
+        if np.any((high - low if "quantile" in rule else high) < 0):
+            raise InputError(f"statistics of {feature}", "a q99 below its q01, or a std below 0", "a range of numbers",
+                             "they would turn the robot's motion around")
         # Every rule is y = (x - centre) / spread, up to an offset of 1 and a factor of 2 in the quantile rules.
         # They differ in how a spread of zero is avoided.
         if rule == "openpi_quantile":

@@ -79,7 +79,11 @@ class StreamingDecoder:
 def _load_sentencepiece(file: Path) -> Tokenizer:
     from sentencepiece import SentencePieceProcessor
 
-    model = file.read_bytes()
+    try:
+        model = file.read_bytes()
+    except OSError as error:
+        found = f"a file that cannot be read ({error.strerror})"
+        raise InputError(f"tokenizer {file}", found, "a SentencePiece model") from error
     try:
         processor = SentencePieceProcessor(model_proto=model)
         size = processor.get_piece_size()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
+from rclpy.exceptions import ParameterNotDeclaredException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
@@ -43,10 +45,12 @@ class Parameters:
         self._node = node
         self._robot: Robot | None = None
         self._held = False
+        self._declaring = threading.Lock()
         self._declared: dict[str, Any] = {}  # name -> default, of those that no file or command line gave
         self._qos_overrides = list(node.get_parameters_by_prefix("qos_overrides"))
         self._declare()
         self._let_go_of_strangers()
+        node.add_pre_set_parameters_callback(self._know)
         node.add_on_set_parameters_callback(self._judge)
 
     def read(self) -> Settings:
@@ -75,15 +79,16 @@ class Parameters:
         return [name for name in names if self._node.has_parameter(name)]
 
     def _declare(self) -> None:
-        declarations = settings.declarations(self._values())
-        self._forget(self._declared.keys() - {d.name for d in declarations})
-        for declaration in declarations:
-            descriptor = _descriptor(declaration)
-            if self._node.has_parameter(declaration.name):
-                self._node.set_descriptor(declaration.name, descriptor)
-            else:
-                self._node.declare_parameter(declaration.name, _to_ros(declaration.default), descriptor)
-                self._declared[declaration.name] = _to_ros(declaration.default)
+        with self._declaring:
+            declarations = settings.declarations(self._values())
+            self._forget(self._declared.keys() - {d.name for d in declarations})
+            for declaration in declarations:
+                descriptor = _descriptor(declaration)
+                if self._node.has_parameter(declaration.name):
+                    self._node.set_descriptor(declaration.name, descriptor)
+                else:
+                    self._node.declare_parameter(declaration.name, _to_ros(declaration.default), descriptor)
+                    self._declared[declaration.name] = _to_ros(declaration.default)
 
     def _forget(self, names: Iterable[str]) -> None:
         """Of cameras, grippers and joints that are listed no more, what nobody has set; the rest are strangers."""
@@ -106,6 +111,15 @@ class Parameters:
             name: _from_ros(parameter.value) for name, parameter in parameters.items()
             if name not in _ROS_OWN and not name.startswith("qos_overrides.")
         }
+
+    def _know(self, changes: list[Parameter]) -> list[Parameter]:
+        """Cameras and joints that were listed since have their parameters; which one there is not, rclpy does not say."""
+        if any(not self._node.has_parameter(change.name) for change in changes):
+            self._declare()
+        for change in changes:
+            if change.name and not self._node.has_parameter(change.name):
+                raise ParameterNotDeclaredException(settings.unknown(change.name, self._values()))
+        return changes
 
     def _judge(self, changes: Sequence[Parameter]) -> SetParametersResult:
         known = {d.name: d for d in settings.declarations(self._values())}

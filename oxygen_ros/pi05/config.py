@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+
+
+class _Sizes:
+    """A dataclass whose whole numbers are lengths and counts. Raises ValueError for one that is none."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and (type(value) is not int or value < 1):
+                raise ValueError(f"{field.name} is {value!r}, expected a whole number from 1 on")
 
 
 @dataclass(frozen=True)
-class VisionConfig:
+class VisionConfig(_Sizes):
     """SigLIP vision tower: square images cut into square patches."""
 
     image_size: int = 224
@@ -18,6 +28,7 @@ class VisionConfig:
     layer_norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.image_size % self.patch_size:
             raise ValueError(f"image_size {self.image_size} is not a multiple of patch_size {self.patch_size}")
         if self.width % self.num_heads:
@@ -29,7 +40,7 @@ class VisionConfig:
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(_Sizes):
     """A Gemma transformer; backbone and action expert differ in `width` and `mlp_dim` only."""
 
     width: int
@@ -40,6 +51,7 @@ class TransformerConfig:
     head_dim: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
         if self.head_dim % 2:
@@ -47,7 +59,7 @@ class TransformerConfig:
 
 
 @dataclass(frozen=True)
-class Pi05Config:
+class Pi05Config(_Sizes):
     """A whole pi0.5 network.
 
     `action_dim` is the padded width of an action in model space, `action_horizon` the number of
@@ -67,6 +79,7 @@ class Pi05Config:
     time_max_period: float = 4.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("depth", "num_heads", "num_kv_heads", "head_dim"):
             ours, theirs = getattr(self.backbone, name), getattr(self.expert, name)
             if ours != theirs:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from spoil import LAYER, assert_as_recorded, edit, outcome, weights, write
 
 from oxygen_ros.checkpoint.errors import CheckpointError
 from oxygen_ros.checkpoint.load import load
+
+NATIVE = Path(__file__).parents[2] / "resource" / "pi05_aloha_tiny"
 
 
 def test_both_layouts_give_the_recorded_actions_and_tokens(folder):
@@ -175,6 +178,38 @@ def test_what_changes_the_network_is_refused(lerobot_folder, feature):
     (name, value), = feature.items()
     with pytest.raises(CheckpointError, match=f"config.json sets {name} = {value}"):
         load(lerobot_folder)
+
+
+@pytest.mark.parametrize("change", [
+    lambda c: c.update(input_features=3), lambda c: c.update(input_features={"observation.images.x": "VISUAL"}),
+    lambda c: c.update(chunk_size="fifty"), lambda c: c.update(normalization_mapping=["QUANTILES"]),
+], ids=["number", "text for an object", "text for a number", "list for an object"])
+def test_a_config_of_another_shape_is_one_line(lerobot_folder, change):
+    edit(lerobot_folder / "config.json", change)
+    with pytest.raises(CheckpointError) as error:
+        load(lerobot_folder)
+    assert "JSON files" in str(error.value) or "config.json" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("keys, value", [
+    (("conventions", "normalization"), {}), (("conventions", "normalization"), None), (("conventions", "resize"), {}),
+    (("conventions", "normalization", "state"), 3), (("model", "vision", "patch_size"), 0),
+    (("model", "vision", "depth"), "four"), (("model", "vision", "depth"), 0),
+    (("model", "vision", "width"), 4 * 10**9), (("weights",), []),
+], ids=lambda value: str(value))
+def test_a_config_of_ours_that_somebody_changed_is_one_line(tmp_path, keys, value):
+    shutil.copytree(NATIVE, tmp_path / "ours")
+
+    def change(content):
+        for key in keys[:-1]:
+            content = content[key]
+        content[keys[-1]] = value
+
+    edit(tmp_path / "ours" / "config.json", change)
+    with pytest.raises(CheckpointError) as error:
+        load(tmp_path / "ours")
+    assert str(tmp_path / "ours") in str(error.value) and "\n" not in str(error.value)
 
 
 def test_quantised_weights(folder):

@@ -70,6 +70,7 @@ def test_wider_statistics_are_cut_and_padded_values_pass_through():
         ({"q01": [[0.0], [1.0, 2.0]], "q99": [1.0] * 7}, ("ragged q01",)),
         ({"q01": [[0.0] * 7], "q99": [1.0] * 7}, ("[1, 7]",)),
         ({"q01": [0.0] * 6 + [np.nan], "q99": [1.0] * 7}, ("q01", "finite")),
+        ({"q01": [0.0] * 6 + [1.5], "q99": [1.0] * 7}, ("actions", "q99 below its q01")),
     ],
 )
 def test_statistics_that_do_not_fit_are_refused_at_once(measures, words):

@@ -9,9 +9,9 @@ from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import GetState
 from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.msg import ParameterValue
-from rcl_interfaces.srv import SetParameters
+from rcl_interfaces.srv import SetParameters, SetParametersAtomically
 from rclpy.parameter import Parameter
-from robot import POLICY, Robot, next_domain, node_process
+from robot import CAMERAS, POLICY, Robot, next_domain, node_process
 
 from oxygen_ros.msg import Instruction, LanguageToken
 from oxygen_ros.node.lifecycle_client import wait_until
@@ -96,6 +96,29 @@ def test_mistakes_in_the_file_are_all_named_and_can_be_mended(unconfigured):
     assert robot.lifecycle.change("configure"), node.log
     assert robot.lifecycle.change("cleanup")
     assert "Traceback" not in node.log, node.log
+
+
+def test_a_parameter_that_there_is_not_is_named_and_those_of_a_new_camera_are_there(unconfigured):
+    """rclpy says that there is one, not which. A camera that was listed just now has parameters before configure."""
+    robot, _ = unconfigured
+
+    def refused(name, value) -> str:
+        request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+        result = robot.call(SetParameters, "set_parameters", request).results[0]
+        assert not result.successful
+        return result.reason
+
+    assert "parameter contorl_rate is not known; did you mean control_rate?" in refused("contorl_rate", 5.0)
+    assert "parameter camera.cam_low.topic is about what is none of the cameras" in refused("camera.cam_low.topic", "x")
+    both = [Parameter(name, value=5.0).to_parameter_msg() for name in ("control_rate", "step")]
+    answer = robot.call(SetParametersAtomically, "set_parameters_atomically", SetParametersAtomically.Request(
+        parameters=both)).result
+    assert not answer.successful and "parameter step is not known" in answer.reason
+    set_parameter(robot, "cameras", [*CAMERAS, "cam_low"])
+    set_parameter(robot, "camera.cam_low.max_age", 1)
+    set_parameter(robot, "camera.cam_low.max_age", 1.5)  # of another type than before
+    set_parameter(robot, "cameras", list(CAMERAS))
+    set_parameter(robot, "camera.cam_low.max_age", None)
 
 
 def test_simulated_time_that_is_neither_true_nor_false_is_named(domain, robot, tmp_path):

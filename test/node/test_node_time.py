@@ -12,7 +12,7 @@ import time
 import pytest
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
-from robot import Robot, nanoseconds, next_domain, node_process
+from robot import InProcess, Robot, nanoseconds, next_domain, node_process
 from rosgraph_msgs.msg import Clock
 
 from oxygen_ros.msg import Instruction
@@ -55,10 +55,10 @@ WARN = DiagnosticStatus.WARN
 class Simulated(Robot):
     """A simulation that tells its time a hundred times a second, and whose sensors stamp by it."""
 
-    def __init__(self, domain: int) -> None:
+    def __init__(self, domain: int, node: str = "/oxygen") -> None:
         self.ns, self.stands, self.ended = 1000 * S, False, False
         self.by_the_wall = False  # what sensors stamp by
-        super().__init__(domain)
+        super().__init__(domain, node)
         self._clock = self.node.create_publisher(Clock, "/clock", 10)
         self._run = threading.Thread(target=self._simulate)
 
@@ -168,6 +168,44 @@ def test_sensors_of_the_wall_s_time_are_told_what_to_set(robot):
     robot.by_the_wall = False
     robot.heard.chunks.clear()
     fine(robot)
+
+
+@pytest.mark.parametrize("back", [None, -300, -1], ids=str)
+def test_time_that_begins_again_while_a_frame_is_computed(back):
+    """What was seen then is of a time that has not come yet. None: to the beginning of all time."""
+    domain, name = next_domain(), f"reset{-(back or 0)}"
+    robot = Simulated(domain, f"/{name}")
+    node = InProcess(domain, name, {"use_sim_time": True, "instruction": "transfer the cube"})
+    reached, going_on = threading.Event(), threading.Event()
+    try:
+        assert robot.lifecycle.change("configure")
+        robot.begin_time()
+        robot.wait_for_topics()
+        assert robot.lifecycle.change("activate")
+        robot.wait_for_chunks(2)
+        frame = node.engine.frame
+
+        def held_up(*arguments, **options):
+            reached.set()
+            going_on.wait(10)
+            return frame(*arguments, **options)
+
+        node.engine.frame = held_up
+        assert reached.wait(10)
+        robot.heard.chunks.clear()
+        robot.ns = 0 if back is None else robot.ns + back * S
+        began = robot.ns
+        robot.wait_for(lambda: node.node.get_clock().now().nanoseconds < began + S, "the new time at the node")
+        node.engine.frame = frame
+        going_on.set()
+        robot.wait_for(lambda: robot.heard.said("chunk not sent: the time was set back by more than"), "a line")
+        chunks = robot.wait_for_chunks(3, since=0)
+        assert all(nanoseconds(chunk.header.stamp) <= robot.ns for chunk in chunks), began
+        assert node.node.session.frames.health.late_chunks == 1
+    finally:
+        going_on.set()
+        robot.close()
+        node.close()
 
 
 class SetAnew(Robot):
