@@ -13,14 +13,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ..pi05.backbone import Continuation
-from ..pi05.cache import Strip, Tail
-from ..pi05.flow import euler, time_embedding
-from ..pi05.model import Pi05
 from .errors import CheckpointError
 from .files import read_json
 from .load import load
+from .recomputation import Recomputation
+from .rtc_runs import RtcRuns, is_ours
 
+RTC = "rtc.json"
 MASKS = {"bidirectional": "expected.safetensors", "causal": "expected_causal_text.safetensors"}
 
 
@@ -37,109 +36,13 @@ class Comparison:
         return self.difference is not None and self.difference <= self.limit
 
 
-class Recomputation:
-    """Every recorded quantity of one text mask, computed by our network on a reference folder's inputs.
-
-    Samples are computed one by one, without their masked cameras and padding, and laid out as recorded:
-    [B, camera tokens, then text], zero where invalid.
-    """
-
-    def __init__(self, model: Pi05, inputs: dict[str, Tensor], causal_text: bool, steps: int, new_tokens: int) -> None:
-        self.model, self.inputs, self.steps, self.new_tokens = model, inputs, steps, new_tokens
-        self.causal_text = causal_text
-        samples = [self._sample(index) for index in range(len(inputs["tokens"]))]
-        self.quantities = {
-            name: torch.stack([s[name] for s in samples], dim=1 if name in ("velocities", "x_after_step") else 0)
-            for name in samples[0]
-        }
-        one = torch.ones(len(inputs["tokens"]), dtype=torch.float64)
-        expert = model.expert
-        self.quantities["time_embedding_t1"] = time_embedding(one, expert.time_in.in_features, *expert.periods).float()
-        self.quantities["adarms_cond_t1"] = expert.condition(one)
-
-    def _sample(self, index: int) -> dict[str, Tensor]:
-        model, config = self.model, self.model.config
-        images, image_mask = self.inputs["images"][index], self.inputs["image_masks"][index]
-        tokens, token_mask = self.inputs["tokens"][index], self.inputs["token_mask"][index]
-        noise = self.inputs["noise"][index]
-        backbone = config.backbone
-
-        valid = torch.cat((image_mask.repeat_interleave(config.vision.tokens_per_image), token_mask))
-        image_features = model.vision(images)
-        everything = torch.cat((image_features.flatten(0, 1), model.backbone.embed(tokens)))
-        x = model.embed_prefix(images[image_mask], tokens[token_mask])
-
-        width = config.action_horizon + len(valid) + self.new_tokens
-        storage = torch.zeros(backbone.depth, 2, backbone.num_kv_heads, width, backbone.head_dim)
-        strip = Strip(storage, config.action_horizon)
-        causal_from = int(len(x) - token_mask.sum()) if self.causal_text else None
-        hidden = model.backbone.prefill(x, strip, causal_from=causal_from, hidden="all")
-
-        def laid_out(rows: Tensor, axis: int = 0) -> Tensor:
-            shape = list(rows.shape)
-            shape[axis] = len(valid)
-            return torch.zeros(shape).index_copy_(axis, valid.nonzero()[:, 0], rows)
-
-        result = {
-            "image_features": image_features,
-            "prefix_embeddings": everything,
-            "prefix_pad_mask": valid,
-            "prefix_position_ids": valid.cumsum(0) - 1,
-            "prefix_hidden_final": laid_out(hidden),
-            "suffix_embeddings_t1": model.expert.action_in(noise),
-            "suffix_position_ids": strip.prefix_length + torch.arange(config.action_horizon),
-        }
-        for name, layer in (("first", 0), ("last", backbone.depth - 1)):
-            key, value = strip.prefix(layer)
-            result[f"prefix_k_{name}"], result[f"prefix_v_{name}"] = laid_out(key, 1), laid_out(value, 1)
-        result |= self._actions(noise, strip)
-        result |= self._language(hidden[-1:], strip, torch.zeros_like(storage[..., : self.new_tokens, :]))
-        return result
-
-    def _actions(self, noise: Tensor, strip: Strip) -> dict[str, Tensor]:
-        plan = self.model.plan(self.steps)
-        velocities, states = [], []
-
-        def velocity(x: Tensor, step: int) -> Tensor:
-            if step:
-                states.append(x)
-            velocities.append(self.model.expert.velocity(x, plan[step], strip))
-            return velocities[-1]
-
-        actions = euler(noise, self.steps, velocity)
-        accumulated = self.model.denoise(noise, strip, self.model.plan(self.steps, accumulated_time=True))
-        return {
-            "actions": actions,
-            "actions_accumulated_time": accumulated,
-            "velocity_t1": velocities[0],
-            "velocities": torch.stack(velocities),
-            "x_after_step": torch.stack([*states, actions]),
-        }
-
-    def _language(self, last_hidden: Tensor, strip: Strip, storage: Tensor) -> dict[str, Tensor]:
-        tail, logits = Tail(storage), self.model.backbone.logits(last_hidden)
-        all_logits, tokens = [], []
-        for _ in range(self.new_tokens):
-            all_logits.append(logits[0])
-            tokens.append(logits.argmax(-1))
-            if len(tokens) < self.new_tokens:
-                logits = self.model.advance(tokens[-1], [Continuation(strip, tail, 1)])
-        return {
-            "lang_logits_first": all_logits[0],
-            "lang_logits": torch.stack(all_logits),
-            "lang_tokens": torch.cat(tokens),
-        }
-
-
 def compare(folder: Path, layout: str | None = None) -> Iterator[Comparison]:
     """Every recorded quantity of a reference folder beside ours, in float32 on the CPU.
 
-    layout `openpi` takes the weights from the folder's `openpi/`. Raises CheckpointError for a folder that is not
-    of the reference format.
+    Of real-time chunking, if the folder has runs of it, those that we offer. layout `openpi` takes the weights from the
+    folder's `openpi/`. Raises CheckpointError for a folder that is not of the reference format.
     """
-    weights = folder / "openpi" if layout == "openpi" else folder
-    if not (folder / "inputs.safetensors").is_file() and (folder.parent / "inputs.safetensors").is_file():
-        folder = folder.parent
+    weights, folder = folder / "openpi" if layout == "openpi" else folder, _records(folder)
     for name in ("inputs.safetensors", "tolerances.json", *MASKS.values()):
         if not (folder / name).is_file():
             raise CheckpointError(f"{folder} is not a reference folder: {name} is missing")
@@ -151,10 +54,37 @@ def compare(folder: Path, layout: str | None = None) -> Iterator[Comparison]:
         for mask, file in MASKS.items():
             expected = _read(folder / file, ("velocities", "lang_tokens"))
             steps, new_tokens = len(expected["velocities"]), expected["lang_tokens"].shape[1]
-            ours = Recomputation(model, inputs, mask == "causal", steps, new_tokens).quantities
+            ours = Recomputation(model, inputs, mask == "causal", steps, new_tokens)
             for name, recorded in expected.items():
                 limit = limits[file].get(name, {"equal": True})
-                yield _compare(f"{mask}: {name}", ours.get(name), recorded, limit)
+                bound = 0.0 if limit.get("equal") else float(limit["max_abs"])
+                yield _compare(f"{mask}: {name}", ours.quantities.get(name), recorded, bound)
+            if mask == "bidirectional" and (folder / RTC).is_file():
+                yield from _compare_rtc(folder, RtcRuns(model, inputs["noise"], ours.strips), steps)
+
+
+def left_out(folder: Path) -> list[str]:
+    """Names of the recorded runs that are not compared, because what they do is not offered. Raises CheckpointError."""
+    path = _records(folder) / RTC
+    return [run["name"] for run in read_json(path)["guided"] if not is_ours(run)] if path.is_file() else []
+
+
+def _records(folder: Path) -> Path:
+    """Where the recorded numbers are, which may be above the weights."""
+    above = not (folder / "inputs.safetensors").is_file() and (folder.parent / "inputs.safetensors").is_file()
+    return folder.parent if above else folder
+
+
+def _compare_rtc(folder: Path, ours: RtcRuns, steps: int) -> Iterator[Comparison]:
+    runs, recorded = read_json(folder / RTC), _read(folder / "rtc.safetensors", ())
+    seen = set()  # runs share masks and weights
+    try:
+        for name, value, limit in ours.quantities(runs, recorded, steps):
+            if name not in seen:
+                seen.add(name)
+                yield _compare(f"rtc: {name}", value, recorded[name], limit)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{folder / RTC} is not of the reference format: {error!r}") from error
 
 
 def _read(path: Path, needed: tuple[str, ...]) -> dict[str, Tensor]:
@@ -168,12 +98,11 @@ def _read(path: Path, needed: tuple[str, ...]) -> dict[str, Tensor]:
     return tensors
 
 
-def _compare(name: str, ours: Tensor | None, recorded: Tensor, limit: dict) -> Comparison:
-    bound = 0.0 if limit.get("equal") else float(limit["max_abs"])
+def _compare(name: str, ours: Tensor | None, recorded: Tensor, limit: float) -> Comparison:
     if ours is None or ours.shape != recorded.shape:
-        return Comparison(name, None, bound)
+        return Comparison(name, None, limit)
     # A NaN on either side must not pass: it compares false, and `difference` stays NaN.
-    return Comparison(name, float((ours.double() - recorded.double()).abs().max()), bound)
+    return Comparison(name, float((ours.double() - recorded.double()).abs().max()), limit)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -190,9 +119,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for c in compare(options.folder, options.layout):
             shown = "missing" if c.difference is None else f"{c.difference:.1e}"
-            print(f"{'ok  ' if c.passed else 'FAIL'}  {c.name:<40} {shown:>9}  limit {c.limit:.0e}", flush=True)
+            print(f"{'ok  ' if c.passed else 'FAIL'}  {c.name:<45} {shown:>7}  limit {c.limit:.0e}", flush=True)
             if not c.passed:
                 failed.append(c.name)
+        if names := left_out(options.folder):
+            print(f"not compared: {len(names)} runs of {RTC} with the full Jacobian, which is not offered")
     except CheckpointError as error:
         print(f"oxygen-verify: {error}", file=sys.stderr)
         return 1

@@ -42,12 +42,15 @@ class Guidance:
 
     def guide(self, x: Tensor, velocity: Tensor, time: float) -> Tensor:
         """The velocity at x [H, A] and flow time `time`, turned towards the leftover."""
+        return velocity - guidance_weight(time, self.max_weight) * self.error(x, velocity, time)
+
+    def error(self, x: Tensor, velocity: Tensor, time: float) -> Tensor:
+        """What the clean chunk that x and its velocity foretell lacks of the leftover, as far as rows are held."""
         target = torch.zeros_like(x)
         rows = min(len(self.leftover), len(x))
         target[:rows, : self.leftover.shape[1]] = self.leftover[:rows].to(x)
         mask = soft_mask(len(x), self.delay, self.end, rows, self.schedule).to(x)
-        clean = x - time * velocity
-        return velocity - guidance_weight(time, self.max_weight) * mask[:, None] * (target - clean)
+        return mask[:, None] * (target - (x - time * velocity))
 
 
 def soft_mask(horizon: int, delay: int, end: int, leftover: int, schedule: Schedule) -> Tensor:

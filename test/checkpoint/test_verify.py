@@ -27,7 +27,9 @@ def test_the_recorded_folder_passes(capsys, layout):
     assert main([str(REFERENCE), "--layout", layout]) == 0
     lines = capsys.readouterr().out.splitlines()
     quantities = [line for line in lines if line.startswith("ok")]
-    assert len(quantities) == 21 + 14 == len(lines) - 1
+    rtc = 1 + 91 + 33 + 5 + 2 * 5 + 5  # plain, guided, masks, weights, traces, trained
+    assert len(quantities) == 21 + 14 + rtc == len(lines) - 2
+    assert lines[-2] == "not compared: 12 runs of rtc.json with the full Jacobian, which is not offered"
     assert lines[-1] == "oxygen-verify: every quantity within its limit"
 
 
@@ -55,7 +57,7 @@ def test_one_changed_weight_is_found_and_what_it_moves_is_named(reference, capsy
     assert main([str(reference), "--layout", layout]) == 1
     captured = capsys.readouterr()
     moved, untouched = CHANGES[name]
-    failed = [line[6:46].strip() for line in captured.out.splitlines() if line.startswith("FAIL")]
+    failed = [line[6:51].strip() for line in captured.out.splitlines() if line.startswith("FAIL")]
     assert moved in failed and untouched not in failed
     assert f"{len(failed)} quantities past their limit: {', '.join(failed)}" in captured.err
 
@@ -68,6 +70,26 @@ def test_a_changed_record_is_found(reference, capsys):
     assert main([str(reference)]) == 1
     assert "2 quantities past their limit: " in (error := capsys.readouterr().err)
     assert "bidirectional: lang_tokens" in error and "bidirectional: velocities" in error
+
+
+def test_a_changed_run_of_real_time_chunking_is_found(reference, capsys):
+    recorded = load_file(reference / "rtc.safetensors")
+    recorded["trace.exp_d2_s3_b10.correction"][9, 1, 2, 7] += 1e-3
+    recorded["actions.trained_d2"][0, 5, 0] += 1e-3
+    recorded["weights.linear_d0_s3"] = recorded["weights.linear_d0_s3"][:5].clone()
+    save_file(recorded, reference / "rtc.safetensors")
+    assert main([str(reference)]) == 1
+    assert ("3 quantities past their limit: rtc: weights.linear_d0_s3, rtc: trace.exp_d2_s3_b10.correction, "
+            "rtc: actions.trained_d2") in capsys.readouterr().err
+
+
+def test_runs_that_are_not_of_the_format_are_one_line(reference, capsys):
+    runs = json.loads((reference / "rtc.json").read_text())
+    runs["guided"][3].pop("execution_horizon")
+    (reference / "rtc.json").write_text(json.dumps(runs))
+    assert main([str(reference)]) == 1
+    error = capsys.readouterr().err
+    assert "rtc.json is not of the reference format: KeyError('execution_horizon')" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["inputs.safetensors", "expected.safetensors", "expected_causal_text.safetensors",
