@@ -108,8 +108,8 @@ def _compare(name: str, ours: Tensor | None, recorded: Tensor, limit: float) -> 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="oxygen-verify",
-        description="Load a reference folder's weights, recompute every quantity recorded there and print the largest "
-        "absolute difference beside its limit. Exit 1 if one is past its limit.",
+        description="Load a reference folder's weights, recompute every quantity of the network recorded there, "
+        "real-time chunking too, and print the largest absolute difference beside its limit. Exit 1 if one is past it.",
     )
     parser.add_argument("folder", type=Path, help="reference folder (inputs, expected values, tolerances, weights)")
     parser.add_argument("--layout", choices=["lerobot", "openpi"], default="lerobot",
