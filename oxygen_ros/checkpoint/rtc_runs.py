@@ -45,7 +45,7 @@ class RtcRuns:
             leftover = recorded[run["previous_chunk"]]
             yield from self._weights(run, leftover.shape[1], limits)
             yield from self._guided(run, leftover, limits["trace, jacobian identity"])
-        for run in runs["trained"]:
+        for run in runs.get("trained", ()):  # LeRobot 0.6.1 has none
             committed = recorded[run["previous_chunk"]][:, : run["inference_delay"]]
             yield Quantity(run["actions"], self._each(lambda i: self._model.denoise_after(
                 committed[i], self._noise[i], self._strips[i], run["num_steps"])), run["pass_limit"])
