@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import JointState
 
 from .children import child_process, end_on_signals, keep_to_ourselves, last_error
+from .command_line import CommandLine, whole
 from .msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from .node import qos
 from .node.lifecycle_client import LifecycleClient, wait_until
@@ -226,7 +226,7 @@ def _printable(text: str, width: int = 28) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="oxygen-demo", description="Play the sample bag to the node over DDS, give it a task and two questions, "
         "and listen: chunks, tokens, timing. Writes summary.json and the children's logs to --out.",
     )
@@ -235,7 +235,8 @@ def main(arguments: list[str] | None = None) -> int:
                         help="parameter file of the node (default: the package's aloha.yaml)")
     parser.add_argument("--bag", type=Path, default=resolve("package://oxygen_ros/resource/aloha_transfer_cube.mcap"),
                         help="recording to play (default: the package's sample)")
-    parser.add_argument("--times", type=int, default=2, metavar="N", help="how often to play it (default: %(default)s)")
+    parser.add_argument("--times", type=whole(1), default=2, metavar="N",
+                        help="how often to play it (default: %(default)s)")
     options = parser.parse_args(arguments)
     keep_to_ourselves()
     end_on_signals()

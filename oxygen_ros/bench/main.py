@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from .. import machine
+from ..command_line import CommandLine, whole
 from ..engine.baselines import MODES
 from ..engine.engine import EngineSettings, FrameError
 from ..pi05.config import PRESETS
@@ -207,7 +208,7 @@ def _progress(done: int, warmup: int, frames: int) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="oxygen-bench",
         description="Engine modes side by side: one new observation and, on average, one new language request a "
         "frame. Weights are random: only time, memory and energy mean something.",
@@ -225,28 +226,28 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     what.add_argument("--workload", choices=WORKLOADS, default="libero", help="whose cameras and prompt length: "
                       + ", ".join(f"{name} has {w.cameras} cameras and {w.prompt_tokens} tokens"
                                   for name, w in WORKLOADS.items()) + " (default: %(default)s)")
-    what.add_argument("--denoise-steps", type=_count(1), default=10, metavar="N",
+    what.add_argument("--denoise-steps", type=whole(1), default=10, metavar="N",
                       help="Euler steps of a chunk (default: %(default)s)")
     what.add_argument("--decode-tokens", type=_tokens, default=30, metavar="N",
                       help="of each answer; 0: actions only; paper: as many as make isolated execution decode for "
                       "78 %% of its frame, and as many steps per frame as keep 30 requests alive "
                       "(default: %(default)s)")
-    what.add_argument("--steps-per-frame", type=_count(1), default=5, metavar="N",
+    what.add_argument("--steps-per-frame", type=whole(1), default=5, metavar="N",
                       help="decode steps of mode oxygen (default: %(default)s)")
     what.add_argument("--arrival", choices=ARRIVALS, default="uniform", help="how requests come, one a frame on "
                       "average: one each; several, then none; at random; of random lengths (default: %(default)s)")
     what.add_argument("--padded", action="store_true",
                       help="compute missing cameras and prompt padding too, masked, as other libraries do")
-    what.add_argument("--frames", type=_count(0), default=20, metavar="N",
+    what.add_argument("--frames", type=whole(0), default=20, metavar="N",
                       help="measured frames per mode; 0: none (default: %(default)s)")
-    what.add_argument("--warmup", type=_count(0), metavar="N", help="frames before (default: until batching is steady)")
+    what.add_argument("--warmup", type=whole(0), metavar="N", help="frames before (default: until batching is steady)")
     what.add_argument("--seed", type=int, default=0, help="of weights, pictures and arrivals (default: %(default)s)")
 
     where = parser.add_argument_group("what it is computed on")
     where.add_argument("--device", default="cpu", help="as torch names it, such as cuda:0 (default: %(default)s)")
     where.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32",
                        help="of the weights (default: %(default)s)")
-    where.add_argument("--threads", type=_count(1), metavar="N", help="of the CPU (default: torch's own choice)")
+    where.add_argument("--threads", type=whole(1), metavar="N", help="of the CPU (default: torch's own choice)")
     where.add_argument("--eager", action="store_true", help="on a GPU: no CUDA graphs")
 
     more = parser.add_argument_group("further measurements")
@@ -255,7 +256,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                       help="how near each pass is to what the machine's arithmetic and bandwidth allow")
     more.add_argument("--sweep", type=Path, metavar="DIR", help="every mode at several decode lengths, and mode "
                       "oxygen at several steps per frame: draws the paper's figures there as PNG")
-    more.add_argument("--beside", type=_count(0), default=0, metavar="N",
+    more.add_argument("--beside", type=whole(0), default=0, metavar="N",
                       help="what N live requests do to the time of the first chunk")
     more.add_argument("--endurance", type=float, default=0.0, metavar="MINUTES",
                       help="so many minutes at a full pool, and how memory grew")
@@ -266,15 +267,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     node.add_argument("--seconds", type=float, default=10.0, metavar="S",
                       help="of each of its measurements (default: %(default)g)")
     return parser.parse_args(argv)
-
-
-def _count(least: int):
-    def count(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
-        return value
-    return count
 
 
 def _tokens(text: str) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from ..command_line import CommandLine
 from ..pi05.model import Pi05
 from . import native
 from .checkpoint import Checkpoint
@@ -112,7 +112,7 @@ def _show(done: int, total: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="oxygen-convert",
         description="Write a policy folder of our own (model.safetensors, config.json, norm_stats.json, tokenizer) "
         "from an openpi PyTorch folder, a LeRobot policy folder or another of our own. The actions stay the same.",

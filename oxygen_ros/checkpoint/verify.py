@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ..command_line import CommandLine
 from .errors import CheckpointError
 from .files import read_json
 from .load import load
@@ -106,7 +106,7 @@ def _compare(name: str, ours: Tensor | None, recorded: Tensor, limit: float) -> 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="oxygen-verify",
         description="Load a reference folder's weights, recompute every quantity of the network recorded there, "
         "real-time chunking too, and print the largest absolute difference beside its limit. Exit 1 if one is past it.",

@@ -5,9 +5,9 @@ Where ros2cli is not at hand: python -m oxygen_ros.node.lifecycle_client configu
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 
 import rclpy
@@ -17,6 +17,7 @@ from rclpy.client import Client
 from rclpy.node import Node
 from rclpy.task import Future
 
+from ..command_line import CommandLine
 from .spinner import spinning
 
 TRANSITIONS = {
@@ -91,10 +92,16 @@ def wait_until(condition: Callable[[], bool], timeout: float, step: float = 0.01
     return True
 
 
+def _transition(name: str) -> str:
+    if name not in TRANSITIONS:
+        raise ArgumentTypeError(f"expected some of {', '.join(TRANSITIONS)}, found {name!r}")
+    return name
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Take a lifecycle node through transitions, and print its state.")
-    parser.add_argument("transitions", nargs="*", choices=[*TRANSITIONS, []], metavar="TRANSITION",
-                        help=", ".join(TRANSITIONS))
+    parser = CommandLine(prog="python -m oxygen_ros.node.lifecycle_client",
+                         description="Take a lifecycle node through transitions, and print its state.")
+    parser.add_argument("transitions", nargs="*", type=_transition, metavar="TRANSITION", help=", ".join(TRANSITIONS))
     parser.add_argument("--node", default="/oxygen", help="full name of the node (default: %(default)s)")
     options = parser.parse_args()
     try:

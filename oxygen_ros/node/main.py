@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 import threading
 
+from ..command_line import CommandLine
 from .heap import limit_arenas
 
 _ARENAS = 2  # of the heap; frames and transitions rarely allocate at the same moment
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     arguments = sys.argv if arguments is None else ["oxygen-node", *arguments]
     try:
-        argparse.ArgumentParser(
+        CommandLine(
             prog="oxygen-node",
             description="The lifecycle node oxygen: cameras, joints and instructions in, action chunks and language "
             "out. Parameters, remaps and names come as for any ROS 2 node: --ros-args --params-file FILE ...",

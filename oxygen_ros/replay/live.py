@@ -6,7 +6,6 @@ first moment, so that its control ticks are those of offline replay.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import threading
@@ -22,6 +21,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import String
 
+from ..command_line import CommandLine
 from ..msg import ActionChunk, FrameStats, LanguageToken
 from ..node.lifecycle_client import LifecycleClient
 from ..node.spinner import Spinner
@@ -128,7 +128,7 @@ def _bring_up(lifecycle: LifecycleClient, recorder: Recorder, player: Player, fi
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv if arguments is None else ["oxygen-replay-live", *arguments]
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="oxygen-replay-live", description="Play a recording with its own time (/clock) to a node that runs with "
         "use_sim_time, record what it says, and evaluate that beside offline replay. Configures and activates the "
         "node. What is not listed here goes to oxygen-replay.",

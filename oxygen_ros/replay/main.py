@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..checkpoint.errors import CheckpointError
+from ..command_line import CommandLine, whole
 from ..embodiment.errors import InputError, on_one_line
 from ..engine.baselines import MODES
 from ..machine import describe
@@ -56,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stop.restore()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="oxygen-replay", description=(
+def _parser() -> CommandLine:
+    parser = CommandLine(prog="oxygen-replay", description=(
         "Evaluate a policy on recordings: for each control tick it gets the messages that a node would have had then, "
         "and its actions are compared with the recorded commands. Reads rosbag2 in MCAP and SQLite, split, packed, "
         "with or without metadata, and ROS 1 bags. Writes report.html, report.json and one annotated MCAP for each bag "
@@ -103,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
                        help="fail where actions differ by more, or frames or texts differ at all")
 
     many = parser.add_argument_group("many bags")
-    many.add_argument("--jobs", type=_count, default=1, metavar="N", help="processes on this machine (default: 1)")
+    many.add_argument("--jobs", type=whole(1), default=1, metavar="N", help="processes on this machine (default: 1)")
     many.add_argument("--ray", metavar="ADDRESS", help="a Ray cluster, or `local`; needs the package ray")
     many.add_argument("--resume", action="store_true",
                       help="keep what --out has of the same bags, unchanged, and go on")
@@ -295,12 +296,6 @@ def _limit(text: str) -> float:
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"expected a finite number from 0 on, found {text!r}")
     return value
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
-    return int(text)
 
 
 def _fail(cause: str) -> int:

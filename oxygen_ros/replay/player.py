@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import signal
 import sys
@@ -20,6 +19,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
+from ..command_line import CommandLine
 from ..plain_cdr import header_stamp_ns, restamped
 from ..ros_arguments import RosArgumentsError, without_ros_arguments
 from .bag import Bag, BagError, Recorded, Topic, in_its_own_time, open_bag
@@ -139,7 +139,7 @@ def _offered(topic: Topic) -> QoSProfile:
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv if arguments is None else ["oxygen-play", *arguments]
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="oxygen-play", description="Publish the topics of a recording in real time. Remaps and namespaces "
         "come after --ros-args, as for any ROS 2 node.",
     )

@@ -7,6 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
+from ..command_line import CommandLine, whole
+
 _COMMAND = "oxygen-record-sim"
 
 
@@ -48,19 +50,20 @@ def _record(arguments: argparse.Namespace, stops: list[int]) -> int:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=_COMMAND, description=(
+    parser = CommandLine(prog=_COMMAND, description=(
         "Record demonstrations of the simulated ALOHA as a robot's bag (MCAP): three compressed cameras, joint states "
         "and joint commands at 50 Hz, the instruction, and the phase the scripted expert is in. Each seed is a place of "
         "the cube; the same seed gives the same messages. A seed on which the expert fails is refused, with a word, "
         "and the next one taken. Needs the packages gym-aloha, mcap, rosbags and pillow, and libegl1 and libgl1."))
-    parser.add_argument("--seed", type=_count(0), default=0, help="first seed (default: %(default)s)")
+    parser.add_argument("--seed", type=whole(0), default=0, help="first seed (default: %(default)s)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.mcap",
                         help="the bag; one that exists is replaced")
-    parser.add_argument("--episodes", type=_count(1), default=1, metavar="N",
+    parser.add_argument("--episodes", type=whole(1), default=1, metavar="N",
                         help="how many, one second apart (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S",
                         help="at most this much of each (default: all, 8 s)")
-    parser.add_argument("--size", type=_size, default=(640, 480), metavar="WxH", help="of the pictures (default: 640x480)")
+    parser.add_argument("--size", type=_size, default=(640, 480), metavar="WxH",
+                        help="of the pictures (default: 640x480)")
     parser.add_argument("--image-rate", type=int, choices=(5, 10, 25, 50), default=25, help="Hz (default: %(default)s)")
     parser.add_argument("--jpeg-quality", type=int, choices=range(1, 96), metavar="1..95", default=85,
                         help="(default: %(default)s)")
@@ -68,14 +71,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     if not arguments.seconds > 0:
         parser.error(f"argument --seconds: expected more than 0, found {arguments.seconds:g}")
     return arguments
-
-
-def _count(least: int):
-    def count(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected a whole number from {least} on, found {text!r}")
-        return int(text)
-    return count
 
 
 def _size(text: str) -> tuple[int, int]:

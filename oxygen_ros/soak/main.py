@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import rclpy
 
 from ..children import child_process, end_on_signals, keep_to_ourselves, last_error, signals_held_back
+from ..command_line import CommandLine
 from ..msg import Instruction
 from ..node.lifecycle_client import LifecycleClient, wait_until
 from ..node.spinner import spinning
@@ -279,7 +279,7 @@ def _chosen(names: list[str]) -> list[Fault]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="oxygen-soak", description="Run the node on the embedded policy while its cameras and joints fail in "
         "turn, and while it is asked, told and stopped. Whatever it promised and did not keep is listed, and makes "
         "exit 1: it stays active, every request ends with a last token, every fault is counted and named, no chunk is "

@@ -28,6 +28,14 @@ def test_help(command):
     assert result.stdout.startswith(f"usage: {command} ")
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_word_too_many_is_one_line(command):
+    result = subprocess.run([LIBEXEC / command, "--nonsense"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.startswith(f"{command}: ") and result.stderr.endswith(f"; see {command} --help\n")
+    assert result.stderr.count("\n") == 1
+
+
 @pytest.fixture(scope="module")
 def workstation(tmp_path_factory):
     """Make an environment as `pip install .` does, with neither ROS nor torch; return its bin folder.
