@@ -50,18 +50,19 @@ class Instructions:
     """Handles each Instruction once, whichever of the two subscriptions hears it.
 
     decode: serialised message -> Instruction, raising InputError. reject: is given the only token of a request that
-    is not taken. complain: is given one line for the operator. halt: is called when a task is ended, with the id of
-    the instruction that ended it. seed: of sampled answers, -1 takes new ones.
+    is not taken. complain: is given one line for the operator of what is refused, warn of what is not. halt: is called
+    when a task is ended, with the id of the instruction that ended it. seed: of sampled answers, -1 takes new ones.
     """
 
     def __init__(self, pipeline: Pipeline, engine: Engine, settings: Callable[[], LanguageSettings],
                  decode: Callable[[bytes], Instruction], *, reject: Callable[[Token], None],
                  complain: Callable[[str], None], info: Callable[[str], None],
+                 warn: Callable[[str], None] = lambda text: None,
                  halt: Callable[[int], None] = lambda instruction_id: None, seed: int = -1) -> None:
         self.task: ControlTask | None = None
         self.run = 0
         self._pipeline, self._engine, self._settings = pipeline, engine, settings
-        self._decode, self._reject, self._complain, self._info = decode, reject, complain, info
+        self._decode, self._reject, self._complain, self._info, self._warn = decode, reject, complain, info, warn
         self._halt, self._seed = halt, seed
         self._lock = threading.Lock()
         self._seen: deque[tuple[int, int]] = deque(maxlen=64)
@@ -81,6 +82,8 @@ class Instructions:
             self._complain(f"instruction refused: {error}; text must be UTF-8")
 
     def obey(self, message: Instruction) -> None:
+        if any(c == "\ufffd" or "\ud800" <= c <= "\udfff" for c in message.text):  # as rclpy hands them over
+            self._warn(f"instruction {message.id}: bytes that are not UTF-8 are read as \ufffd; publish text in UTF-8")
         with self._lock:
             if message.task == ACT:
                 self._act(message)

@@ -113,7 +113,7 @@ class Parameters:
         }
 
     def _know(self, changes: list[Parameter]) -> list[Parameter]:
-        """Cameras and joints that were listed since have their parameters; which one there is not, rclpy does not say."""
+        """What was listed since the last declaration has its parameters; which one there is not, rclpy does not say."""
         if any(not self._node.has_parameter(change.name) for change in changes):
             self._declare()
         for change in changes:

@@ -74,7 +74,8 @@ class Session:
         )
         self.instructions = Instructions(
             pipeline, engine, lambda: self.settings.language, messages.instruction,
-            reject=self.speech.refuse, complain=self._complain, info=self._log.info, seed=self.settings.seed,
+            reject=self.speech.refuse, complain=self._complain, info=self._log.info,
+            warn=lambda text: self._warn("instruction", text), seed=self.settings.seed,
             halt=lambda instruction_id: self.frames.halt(instruction_id),
         )
         self.inputs = robot_inputs(
