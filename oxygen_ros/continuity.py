@@ -43,10 +43,10 @@ class Command:
 class Seam:
     """What a chunk that is being computed will join.
 
-    old: [L + 2, D], robot units, the old chunk, relative to the new state where the robot's actions are displacements: the
-    action before row 0 of the new chunk is due, the L `rows` that are left, of which row i is due with row i of the new
-    chunk, and what stays behind them. Where there is no old chunk L is 0, and the other two are the action that leaves
-    the robot where it is. delay: rows that inference will probably overtake. state: [state_dim], robot units.
+    old: [L + 2, D], robot units, the old chunk, relative to the new state where the robot's actions are displacements:
+    the action before row 0 of the new chunk is due, the L `rows` that are left, of which row i is due with row i of the
+    new chunk, and what stays behind them. Where there is no old chunk L is 0, and the other two are the action that
+    leaves the robot where it is. delay: rows that inference will probably overtake. state: [state_dim], robot units.
     model_state: the same in model units. Times are ROS time.
     """
 

@@ -36,8 +36,8 @@ class Limits:
 
     def apply(self, actions: np.ndarray, first: int, before: np.ndarray, origin: np.ndarray | float = 0.0) -> Limited:
         """actions: [H, D], robot units, finite. first: row that will be executed first; rows before it are history.
-        before: [D] command, or position, that it follows; NaN where there is none to compare with. origin: [D] positions
-        that displacements start from.
+        before: [D] command, or position, that it follows; NaN where there is none to compare with.
+        origin: [D] positions that displacements start from.
 
         What starts outside the limits returns into them no faster than it may change."""
         clipped = self._robot.clip(np.clip(actions, *(self._reach - origin).astype(np.float32)))

@@ -194,7 +194,8 @@ def test_a_chunk_that_comes_when_the_old_one_has_ended_follows_where_that_has_le
         assert command.boundary_jump == pytest.approx(1.0)
     continuity = make()
     first_chunk(continuity)
-    assert continuity.finish(chunk(4.0), second_seam(continuity, 4 * STEP), 20 * STEP).boundary_jump == pytest.approx(5.0)
+    command = continuity.finish(chunk(4.0), second_seam(continuity, 4 * STEP), 20 * STEP)
+    assert command.boundary_jump == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("representation, expected, jump", [
@@ -229,8 +230,7 @@ def test_behind_all_that_is_left_the_seam_is_from_the_old_chunk_s_last_action(ma
 
 
 def test_blend_leaves_what_was_executed_as_it_was(make):
-    """It fades over fewer rows than inference took: nothing of the old chunk is left to fade, its rows were sent all the
-    same."""
+    """It fades over fewer rows than inference took: nothing is left to fade, yet those rows were executed."""
     continuity = make("blend", continuity_rows=1)
     first_chunk(continuity)
     command = continuity.finish(chunk(5.0), second_seam(continuity, 4 * STEP), 7 * STEP)
@@ -263,9 +263,9 @@ def test_a_hold_that_is_repeated_stays_where_the_first_one_did(make):
     """Also when the chunk before them would have ended meanwhile: the arm does not sink from STOP to STOP."""
     continuity = make()
     first_chunk(continuity)  # to 12
-    for at in (10, 15, 24):
-        np.testing.assert_allclose(continuity.hold(at * STEP, np.array([1.0, 0.5]), H).actions, [[8, 0.5]] * H, atol=1e-6)
-    np.testing.assert_allclose(continuity.hold(35 * STEP, np.array([1.0, 0.5]), H).actions, [[1, 0.5]] * H, atol=1e-6)
+    for at, there in ((10, 8), (15, 8), (24, 8), (35, 1)):
+        held = continuity.hold(at * STEP, np.array([1.0, 0.5]), H)
+        np.testing.assert_allclose(held.actions, [[there, 0.5]] * H, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["none", "blend", "rtc"])

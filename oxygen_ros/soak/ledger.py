@@ -64,7 +64,8 @@ class Ledger:
         listen(ActionChunk, f"{target}/action_chunk", self._on_chunk, QoSProfile(depth=100))
         listen(LanguageToken, f"{target}/language_tokens", self._on_token, qos.LANGUAGE_TOKENS)
         listen(String, f"{target}/utterance", lambda said: self._on_text(Instruction.ASK, said.data), qos.UTTERANCE)
-        listen(LanguageToken, f"{target}/memory", lambda said: self._on_text(Instruction.REMEMBER, said.text), qos.MEMORY)
+        listen(LanguageToken, f"{target}/memory", lambda said: self._on_text(Instruction.REMEMBER, said.text),
+               qos.MEMORY)
         listen(FrameStats, f"{target}/frame_stats", self._on_stats,
                QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT))
         listen(DiagnosticArray, "/diagnostics", self._on_diagnostics, qos.DIAGNOSTICS)
@@ -131,7 +132,7 @@ class Ledger:
             elif published > self._stopped[1] + round(_WORST_LATENCY * 1e9) or self.hold is not None:
                 self._break(f"chunk {chunk.sequence} came after STOP {self._stopped[0]}")
         elif self._task is not None and chunk.instruction_id != self._task:
-            self._break(f"chunk {chunk.sequence} obeys instruction {chunk.instruction_id}, the last one is {self._task}")
+            self._break(f"chunk {chunk.sequence} obeys instruction {chunk.instruction_id}, the last is {self._task}")
         self.chunks, self.last_chunk = self.chunks + 1, chunk
         self._forbidden = [entry for entry in self._forbidden if entry[1] > published - 10_000_000_000]
 
@@ -140,7 +141,7 @@ class Ledger:
         start, step, old = nanoseconds(chunk.start), nanoseconds(chunk.step_dt), self.last_chunk
         due = max(0, -(-(published - start) // step))
         moving = start == nanoseconds(chunk.header.stamp)  # else it follows where the joints are
-        joins = moving and old is not None and old.sequence == chunk.sequence - 1  # none between them that was lost on its way
+        joins = moving and old is not None and old.sequence == chunk.sequence - 1  # none between was lost on its way
         for name, may in self._allowed.items():
             sent = _column(chunk, name)[due:]
             if not ((may.low - _ROUNDED <= sent) & (sent <= may.high + _ROUNDED)).all():

@@ -231,7 +231,7 @@ class Soak:
         if not wait_until(lambda: not ledger.unanswered(), 30.0):
             ledger.broken.append(f"requests without a last token: {ledger.unanswered()}")
         if not wait_until(lambda: not ledger.unspoken(), PATIENCE):
-            ledger.broken.append(f"answers and captions that were finished, but not told as a whole: {ledger.unspoken()}")
+            ledger.broken.append(f"answers and captions that ended, but were not told as a whole: {ledger.unspoken()}")
         self.result.state = self.lifecycle.state()
         if self.result.state != "active":
             ledger.broken.append(f"the node is {self.result.state}, not active")

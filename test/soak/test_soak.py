@@ -134,7 +134,7 @@ def test_a_chunk_that_obeys_another_instruction_is_written_down(node):
     ledger.act("wave", 7)
     assert ledger.broken == []
     ledger._on_chunk(chunk(node, 3, instruction_id=5))
-    assert ledger.broken == ["chunk 3 obeys instruction 5, the last one is 7"]
+    assert ledger.broken == ["chunk 3 obeys instruction 5, the last is 7"]
 
 
 def test_whole_texts_are_those_of_the_tokens(node):
