@@ -43,6 +43,11 @@ def parameter_files(arguments: Sequence[str]) -> list[str]:
     return files
 
 
+def as_arguments(parameters: Mapping[str, Any]) -> list[str]:
+    """Values, as YAML would print them, for behind --ros-args."""
+    return [part for name, value in parameters.items() for part in ("-p", f"{name}:={value}")]
+
+
 def for_others(files: Sequence[str], name: str) -> list[str]:
     """A line for each parameter file that holds nothing for the node of this full name: ROS does not say so."""
     lines = []

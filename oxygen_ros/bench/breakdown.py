@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -17,10 +16,9 @@ from ..pi05.layers import attend, rms_normalize
 from ..pi05.model import Pi05
 from ..pi05.packed import Linear
 from . import plain, roofline
-from .probes import bandwidth, seconds
+from .probes import Work, bandwidth, in_turn, seconds
 from .workload import CAMERAS
 
-Work = Callable[[], object]
 MANY = 8
 """Requests in a batch, for the line that shows what batching them saves."""
 
@@ -172,7 +170,7 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
 def breakdown(lab: Laboratory, repeats: int = 7) -> Iterator[tuple[str, dict[str, float]]]:
     """Name and seconds {with_s, without_s, saves_s} of each item, medians of runs in turn."""
     for name, ours, theirs in items(lab):
-        with_s, without_s = _in_turn((ours, theirs), lab.device, repeats)
+        with_s, without_s = in_turn((ours, theirs), lab.device, repeats)
         yield name, {"with_s": with_s, "without_s": without_s, "saves_s": without_s - with_s}
 
 
@@ -196,16 +194,3 @@ def limits(lab: Laboratory, flops_per_s: float, bytes_per_s: float) -> Iterator[
             "bound_s": bound, "measured_s": took, "fraction": bound / took,
             "cached_bound_s": work.bound(flops_per_s, max(bytes_per_s, cached)),
         }
-
-
-def _in_turn(works: Sequence[Work], device: torch.device, repeats: int) -> list[float]:
-    """The median seconds of each work, all run alternately so that a drift of the machine hits all."""
-    times: list[list[float]] = [[] for _ in works]
-    for _ in range(repeats + 1):
-        for work, taken in zip(works, times):
-            began = time.perf_counter()
-            work()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            taken.append(time.perf_counter() - began)
-    return [sorted(taken[1:])[repeats // 2] for taken in times]

@@ -30,6 +30,7 @@ from ..node import qos
 from ..node.lifecycle_client import LifecycleClient, wait_until
 from ..node.spinner import spinning
 from ..places import resolve
+from ..ros_arguments import as_arguments
 from ..stamps import nanoseconds
 from . import metered_node
 
@@ -190,37 +191,49 @@ def _waiting(listener: Listener, folder: Path, seconds: float) -> dict:
         before = len(listener.chunks)
         if not wait_until(lambda: len(listener.chunks) > before, PATIENCE):
             raise NodeCostError("the slowed node makes no chunks")
-        value = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=0.5)
-        calls = {
-            "get_state": (GetState, GetState.Request()),
-            "get_parameters": (GetParameters, GetParameters.Request(names=["control_rate"])),
-            "set_parameters": (SetParameters, SetParameters.Request(
-                parameters=[Parameter(name="joint_state_max_age", value=value)])),
-        }
-        clients = {name: listener.create_client(kind, f"{NODE}/{name}") for name, (kind, _) in calls.items()}
-        times: dict[str, list[float]] = {name: [] for name in (*calls, "STOP to hold")}
-        end = time.monotonic() + max(seconds, 3 * SLOW)
-        while time.monotonic() < end:
-            for name, (_, request) in calls.items():
-                began = time.monotonic()
-                future = clients[name].call_async(request)
-                if not wait_until(future.done, PATIENCE, step=0.0005):
-                    raise NodeCostError(f"{name} was not answered")
-                times[name].append(time.monotonic() - began)
-            time.sleep(0.05)
-        for _ in range(3):
-            before, began = len(listener.chunks), time.monotonic()
-            listener.instruction.publish(Instruction(task=Instruction.STOP))
-            if wait_until(lambda: len(listener.chunks) > before, 2 * SLOW, step=0.0005):
-                times["STOP to hold"].append(time.monotonic() - began)
-            before = len(listener.chunks)
-            _act(listener)
-            wait_until(lambda: len(listener.chunks) > before, PATIENCE)
-        for client in clients.values():
-            listener.destroy_client(client)
+        times = {**_service_waits(listener, max(seconds, 3 * SLOW)), "STOP to hold": _stop_waits(listener)}
     return {
         name: {"p50": _p50(spans), "worst": max(spans), "calls": len(spans)} for name, spans in times.items() if spans
     }
+
+
+def _service_waits(listener: Listener, seconds: float) -> dict[str, list[float]]:
+    """Seconds of each call, over so many seconds, by service."""
+    value = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=0.5)
+    calls = {
+        "get_state": (GetState, GetState.Request()),
+        "get_parameters": (GetParameters, GetParameters.Request(names=["control_rate"])),
+        "set_parameters": (SetParameters, SetParameters.Request(
+            parameters=[Parameter(name="joint_state_max_age", value=value)])),
+    }
+    clients = {name: listener.create_client(kind, f"{NODE}/{name}") for name, (kind, _) in calls.items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for name, (_, request) in calls.items():
+            began = time.monotonic()
+            future = clients[name].call_async(request)
+            if not wait_until(future.done, PATIENCE, step=0.0005):
+                raise NodeCostError(f"{name} was not answered")
+            times[name].append(time.monotonic() - began)
+        time.sleep(0.05)
+    for client in clients.values():
+        listener.destroy_client(client)
+    return times
+
+
+def _stop_waits(listener: Listener) -> list[float]:
+    """Seconds from each of three STOPs to the chunk that holds."""
+    times = []
+    for _ in range(3):
+        before, began = len(listener.chunks), time.monotonic()
+        listener.instruction.publish(Instruction(task=Instruction.STOP))
+        if wait_until(lambda: len(listener.chunks) > before, 2 * SLOW, step=0.0005):
+            times.append(time.monotonic() - began)
+        before = len(listener.chunks)
+        _act(listener)
+        wait_until(lambda: len(listener.chunks) > before, PATIENCE)
+    return times
 
 
 @contextmanager
@@ -229,10 +242,9 @@ def _running(listener: Listener, module: list[str], folder: Path, seconds: float
 
     Where a picture falls between two ticks decides what can be done ahead: within `seconds` it is everywhere once.
     """
-    parameters = [part for name, value in PARAMETERS.items() for part in ("-p", f"{name}:={value}")]
     python = [sys.executable, "-m"]
     log = folder / "node.log"
-    with child_process([*python, *module, "--ros-args", *parameters], log) as node:
+    with child_process([*python, *module, "--ros-args", *as_arguments(PARAMETERS)], log) as node:
         lifecycle = LifecycleClient(listener, NODE, alive=lambda: node.poll() is None)
         for transition in ("configure", "activate"):
             if not lifecycle.change(transition):

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
+Work = Callable[[], object]
 
-def seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
+
+def seconds(work: Work, device: torch.device, repeats: int = 5) -> float:
     """The median time of `work`, in seconds, after one run that is not counted."""
-    times = []
+    return in_turn([work], device, repeats)[0]
+
+
+def in_turn(works: Sequence[Work], device: torch.device, repeats: int) -> list[float]:
+    """The median seconds of each work, all run alternately so that a drift of the machine hits all."""
+    times: list[list[float]] = [[] for _ in works]
     for _ in range(repeats + 1):
-        began = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - began)
-    return sorted(times[1:])[repeats // 2]
+        for work, taken in zip(works, times):
+            began = time.perf_counter()
+            work()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            taken.append(time.perf_counter() - began)
+    return [sorted(taken[1:])[repeats // 2] for taken in times]
 
 
 @torch.inference_mode()

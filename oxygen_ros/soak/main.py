@@ -19,6 +19,7 @@ from ..node.lifecycle_client import LifecycleClient, wait_until
 from ..node.spinner import spinning
 from ..places import resolve
 from ..replay.bag import BagError, open_bag
+from ..ros_arguments import as_arguments
 from ..stamps import nanoseconds
 from .faults import FAULTS, Fault
 from .ledger import Allowed, Ledger
@@ -330,9 +331,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _node_command() -> list[str]:
-    parameters = [part for name, value in PARAMETERS.items() for part in ("-p", f"{name}:={value}")]
     config = resolve("package://oxygen_ros/config/aloha.yaml")
-    return [sys.executable, "-m", "oxygen_ros.node.main", "--ros-args", "--params-file", str(config), *parameters]
+    return [sys.executable, "-m", "oxygen_ros.node.main", "--ros-args", "--params-file", str(config),
+            *as_arguments(PARAMETERS)]
 
 
 def _summarize(report: dict) -> None:
