@@ -19,8 +19,8 @@ Tamper = Callable[[int, int], Sequence[bytes]]
 
 @dataclass(frozen=True)
 class Fault:
-    """counter: which of the topic's counts on /diagnostics grows. said: what /diagnostics says of the topic meanwhile;
-    empty where there is nothing to say. stops: whether no chunk may be made of it, once the topic's limit is over.
+    """counter: which of the topic's counts on /diagnostics grows; PER_SECOND falls to less than half instead.
+    said: what /diagnostics says of the topic meanwhile; empty where there is nothing to say. stops: whether no chunk may be made of it, once the topic's limit is over.
     make: good messages of the topic -> Tamper; None where there is none, because its process is killed.
     """
 
@@ -95,13 +95,14 @@ def _no_first(state: JointState) -> None:
     state.name, state.position = state.name[1:], array.array("d", state.position[1:])
 
 
+PER_SECOND = "rate (Hz)"
 _GONE, _REFUSED = "frames without it", "refused"
 _SILENT = "the last good message came"
 
 FAULTS = {fault.name: fault for fault in (
     Fault("silent", _GONE, _SILENT, True, lambda good: lambda index, now: []),
     Fault("killed", _GONE, _SILENT, True, None),
-    Fault("dropped", "received", "", False, _dropped),
+    Fault("dropped", PER_SECOND, "", False, _dropped),
     Fault("delayed", _GONE, "before this node's clock", True, _each(lambda m, now: restamped(m, now - S * 8 // 10))),
     Fault("repeated", _GONE, "their stamp has not changed", True, _same_again),
     Fault("frozen", _GONE, "frozen: its last", True, lambda good: lambda index, now: [restamped(good[0], now)]),

@@ -45,6 +45,7 @@ class Ledger:
         self.last_chunk: ActionChunk | None = None
         self.values: dict[str, str] = {}  # of the newest report on inputs
         self.said: list[str] = []  # what reports said of the inputs since `listen_for`
+        self.told: list[dict[str, str]] = []  # their values
         self.errors: Counter[str] = Counter()
         self.stats: FrameStats | None = None
         self.reports = 0
@@ -109,7 +110,7 @@ class Ledger:
         return [text for (_, text), missing in self._texts.items() if missing]
 
     def listen_for(self) -> None:
-        self.said = []
+        self.said, self.told = [], []
 
     # What it does
 
@@ -178,6 +179,7 @@ class Ledger:
             if status.name == f"{self._target}: inputs":
                 self.values = {pair.key: pair.value for pair in status.values}
                 self.said.append(status.message)
+                self.told.append(self.values)
                 self.reports += 1
             elif status.name.startswith(f"{self._target}: ") and status.level == DiagnosticStatus.ERROR:
                 self.errors[status.message] += 1

@@ -23,7 +23,7 @@ send, sent = Commander.send, itertools.count()
 Commander.send = lambda *arguments: os._exit(3) if next(sent) == 20 else send(*arguments)
 sys.exit(main())
 """
-SHORT = ("killed", "frozen", "reordered", "garbled", "one joint missing")
+SHORT = ("killed", "dropped", "frozen", "reordered", "garbled", "one joint missing")
 
 
 def soak(*arguments, timeout=240):
