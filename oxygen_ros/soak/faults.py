@@ -20,7 +20,8 @@ Tamper = Callable[[int, int], Sequence[bytes]]
 @dataclass(frozen=True)
 class Fault:
     """counter: which of the topic's counts on /diagnostics grows; PER_SECOND falls to less than half instead.
-    said: what /diagnostics says of the topic meanwhile; empty where there is nothing to say. stops: whether no chunk may be made of it, once the topic's limit is over.
+    said: what /diagnostics says of the topic meanwhile; empty where there is nothing to say.
+    stops: whether no chunk may be made of it, once the topic's limit is over.
     make: good messages of the topic -> Tamper; None where there is none, because its process is killed.
     """
 
