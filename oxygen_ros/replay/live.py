@@ -26,8 +26,10 @@ from ..msg import ActionChunk, FrameStats, LanguageToken
 from ..node.lifecycle_client import LifecycleClient
 from ..node.spinner import Spinner
 from ..ros_arguments import RosArgumentsError, without_ros_arguments
+from ..settings import SettingsError
 from .bag import Bag, BagError, in_its_own_time, open_bag
 from .main import main as evaluate
+from .main import require_readable
 from .player import Player
 from .writing import Recording
 
@@ -98,7 +100,7 @@ def play(bag: Bag, target: str, out: Path, *, rate: float, start: float, clock: 
             lifecycle.change("deactivate")
             stop.wait(0.2)
         except TimeoutError as error:
-            raise LiveError(f"{target}: {error}") from error
+            raise LiveError(str(error)) from error
         finally:
             spinner.stop()
             recorder.close()
@@ -145,13 +147,16 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.rate > 0 or not options.start >= 0 or not 1 <= options.clock <= 10_000:
             parser.error("expected --rate above 0, --start from 0 on, --clock from 1 to 10000")
         bag = in_its_own_time(open_bag(options.bag))
+        said = options.out / "said.mcap"
+        evaluation = [str(bag.path), "--out", str(options.out), "--start", str(options.start), "--live", str(said),
+                      "--live-node", options.node, *further]
+        require_readable(evaluation)  # rather than after the whole recording
         options.out.mkdir(parents=True, exist_ok=True)
-    except (RosArgumentsError, BagError, OSError) as error:
+    except (RosArgumentsError, SettingsError, BagError, OSError) as error:
         return _fail(str(error))
 
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in _STOP}
-    said = options.out / "said.mcap"
     rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     try:
         print(f"playing {bag.path} to {options.node}: {bag.duration - options.start:.1f} s", flush=True)
@@ -163,8 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
     print(f"{count} messages of the node are in {said}", flush=True)
-    code = evaluate([str(bag.path), "--out", str(options.out), "--start", str(options.start), "--live", str(said),
-                     "--live-node", options.node, *further])
+    code = evaluate(evaluation)
     return 130 if stop.is_set() else code
 
 

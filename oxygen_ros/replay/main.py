@@ -57,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stop.restore()
 
 
+def require_readable(arguments: Sequence[str]) -> None:
+    """What `main` would refuse at once is refused here: the process ends with 2, or SettingsError is raised."""
+    _order(_parser().parse_args(arguments))
+
+
 def _parser() -> CommandLine:
     parser = CommandLine(prog="oxygen-replay", description=(
         "Evaluate a policy on recordings: for each control tick it gets the messages that a node would have had then, "

@@ -81,4 +81,15 @@ def test_without_a_node_it_says_so(domain, tmp_path):
     done = subprocess.run([*COMMAND, BAG, "--node", "/nobody", "--out", tmp_path], env=environment(domain),
                           capture_output=True, text=True, timeout=100)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("oxygen-replay-live: /nobody: ") and "is it running?" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("oxygen-replay-live: /nobody has no service") and "is it running?" in last
+
+
+@pytest.mark.parametrize("further, code, said", [
+    (["--nonsense"], 2, "oxygen-replay: unrecognized arguments: --nonsense"),
+    (["--config", "/nowhere.yaml"], 1, "oxygen-replay-live: /nowhere.yaml cannot be read"),
+])
+def test_what_the_evaluation_would_refuse_is_refused_before_anything_is_played(tmp_path, further, code, said):
+    out = tmp_path / "out"
+    done = subprocess.run([*COMMAND, BAG, "--out", out, *further], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (code, "") and done.stderr.startswith(said) and not out.exists()
