@@ -19,6 +19,8 @@ from . import plain, roofline
 from .probes import Work, bandwidth, in_turn, seconds
 from .workload import CAMERAS
 
+Item = tuple[str, Work, Work]
+"""Name, with, without."""
 MANY = 8
 """Requests in a batch, for the line that shows what batching them saves."""
 
@@ -83,19 +85,29 @@ def fill(passes: Passes, observation: Observation, slot: Slot) -> None:
 
 
 @torch.inference_mode()
-def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
-    """Name, with, without. Those of one layer are run for all layers of a frame.
+def items(lab: Laboratory) -> Iterator[Item]:
+    """Those of one layer are run for all layers of a frame.
 
     Where layers are compiled, what is said to be torch's is timed on a network whose layers torch computes.
     """
-    model, config = lab.model, lab.model.config
     torch_lab, by_torch = lab, ""
-    if model.compiled:
-        torch_lab, by_torch = Laboratory(plain.by_torch(config), lab.observation, lab.steps, lab.rows), ", by torch"
-    backbone, device = model.backbone, lab.device
-    length, heads, head_dim = lab.slot.prefix_length, config.backbone.num_heads, config.backbone.head_dim
-    horizon, kv_heads = config.action_horizon, config.backbone.num_kv_heads
+    if lab.model.compiled:
+        torch_lab = Laboratory(plain.by_torch(lab.model.config), lab.observation, lab.steps, lab.rows)
+        by_torch = ", by torch"
+    yield from _frame_items(lab)
+    yield from _prefill_items(lab, by_torch)
+    yield from _denoise_items(lab, torch_lab, by_torch)
+    yield from _decode_items(lab)
+    if lab.model.compiled:
+        yield "layers in one compiled call: prefill", lab.prefill, torch_lab.prefill
+        yield "layers in one compiled call: denoise", lab.denoise, torch_lab.denoise
+        yield (
+            f"layers in one compiled call: decode step of {MANY}",
+            lambda: lab.decode(MANY), lambda: torch_lab.decode(MANY),
+        )
 
+
+def _frame_items(lab: Laboratory) -> Iterator[Item]:
     def of_padding(passes: Passes) -> Work:
         def work() -> None:
             fill(passes, lab.observation, lab.slot)
@@ -105,6 +117,11 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     yield "no missing camera, no padding", of_padding(lab.passes), of_padding(lab.padded)
     lab.prefill()
     yield "one prefill for two tasks", lab.prefill, lambda: (lab.prefill(), lab.prefill())
+
+
+def _prefill_items(lab: Laboratory, by_torch: str) -> Iterator[Item]:
+    model, config, backbone, device = lab.model, lab.model.config, lab.model.backbone, lab.device
+    length, heads, head_dim = lab.slot.prefix_length, config.backbone.num_heads, config.backbone.head_dim
 
     pictures = torch.zeros(len(lab.observation.images), 3, *[config.vision.image_size] * 2, device=device)
     yield "cameras in one batch", lambda: model.vision(pictures), lambda: plain.encode(model, pictures)
@@ -129,6 +146,13 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
         lambda: [attend(query, *lab.slot.prefix(layer)) for layer in layers],
         lambda: [plain.attend(query, *lab.slot.prefix(layer)) for layer in layers],
     )
+
+
+def _denoise_items(lab: Laboratory, torch_lab: Laboratory, by_torch: str) -> Iterator[Item]:
+    config, device, dtype = lab.model.config, lab.device, lab.model.dtype
+    horizon, heads, kv_heads = config.action_horizon, config.backbone.num_heads, config.backbone.num_kv_heads
+    head_dim = config.backbone.head_dim
+
     noise = torch.randn(horizon, config.action_dim, device=device)
     yield (
         f"modulations computed once (denoise{by_torch})",
@@ -136,7 +160,7 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
     )
 
     query_width, kv_width = heads * head_dim, kv_heads * head_dim
-    rows = torch.randn(horizon, config.expert.width, device=device).to(model.dtype)
+    rows = torch.randn(horizon, config.expert.width, device=device).to(dtype)
     mlp = config.expert.mlp_dim
     ours = lab.matrices(config.expert, (query_width + 2 * kv_width, 2 * mlp))
     theirs = lab.matrices(config.expert, (query_width, kv_width, kv_width, mlp, mlp))
@@ -146,24 +170,19 @@ def items(lab: Laboratory) -> Iterator[tuple[str, Work, Work]]:
         lambda: [matrix(rows) for _ in range(lab.steps) for matrix in theirs],
     )
     expert_depth = config.expert.depth
-    suffix = torch.randn(2, kv_heads, horizon, head_dim, device=device).to(model.dtype)
+    suffix = torch.randn(2, kv_heads, horizon, head_dim, device=device).to(dtype)
     yield (
         f"no concatenation of caches (denoise{by_torch})",
         lambda: [lab.slot.write_suffix(layer, *suffix) for layer in range(expert_depth) for _ in range(lab.steps)],
         lambda: [plain.joint(lab.slot.prefix(layer), (suffix[0], suffix[1]))
                  for layer in range(expert_depth) for _ in range(lab.steps)],
     )
-    logits = torch.randn(lab.rows, config.vocab_size, device=device).to(model.dtype)
+
+
+def _decode_items(lab: Laboratory) -> Iterator[Item]:
+    logits = torch.randn(lab.rows, lab.model.config.vocab_size, device=lab.device).to(lab.model.dtype)
     yield "arg-max of the logits", lambda: logits.argmax(-1), lambda: plain.choose(logits)
     yield f"{MANY} requests in one step", lambda: lab.decode(MANY), lambda: lab.decode_singly(MANY)
-
-    if model.compiled:
-        yield "layers in one compiled call: prefill", lab.prefill, torch_lab.prefill
-        yield "layers in one compiled call: denoise", lab.denoise, torch_lab.denoise
-        yield (
-            f"layers in one compiled call: decode step of {MANY}",
-            lambda: lab.decode(MANY), lambda: torch_lab.decode(MANY),
-        )
 
 
 @torch.inference_mode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +32,7 @@ class RotaryTable:
         half = self.head_dim // 2
         frequency = self.theta ** (-torch.arange(half, dtype=torch.float64) / half)
         angle = torch.arange(positions, dtype=torch.float64)[:, None] * frequency
-        # For `rotate`: both halves turn by the same angle, the first with the second taken away, the second with it added.
+        # `rotate` takes the second half away from the first, and adds the first to the second: hence the signs.
         self.cos = angle.cos().repeat(1, 2).float().to(device)
         self.sin = torch.cat((-angle.sin(), angle.sin()), dim=-1).float().to(device)
 

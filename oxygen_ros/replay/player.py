@@ -7,7 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping
+from argparse import Namespace
+from collections.abc import Collection, Mapping, Sequence
 
 import rclpy
 import yaml
@@ -19,7 +20,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
-from ..command_line import CommandLine
+from ..command_line import CommandLine, whole
 from ..plain_cdr import header_stamp_ns, restamped
 from ..ros_arguments import RosArgumentsError, without_ros_arguments
 from .bag import Bag, BagError, Recorded, Topic, in_its_own_time, open_bag
@@ -137,15 +138,15 @@ def _offered(topic: Topic) -> QoSProfile:
     return profile
 
 
-def main(arguments: list[str] | None = None) -> int:
-    arguments = sys.argv if arguments is None else ["oxygen-play", *arguments]
+def _options(arguments: Sequence[str]) -> Namespace:
+    """Raises RosArgumentsError."""
     parser = CommandLine(
         prog="oxygen-play", description="Publish the topics of a recording in real time. Remaps and namespaces "
         "come after --ros-args, as for any ROS 2 node.",
     )
     parser.add_argument("bag", help="recording: MCAP, SQLite or ROS 1 file, or the folder of a rosbag2")
     parser.add_argument("--rate", type=float, default=1.0, help="times real time (default: %(default)s)")
-    parser.add_argument("--times", type=int, metavar="N", default=1,
+    parser.add_argument("--times", type=whole(0), metavar="N", default=1,
                         help="how often to play it; 0 is for ever (default: %(default)s)")
     parser.add_argument("--exclude", nargs="*", default=[], metavar="TOPIC", help="topics to leave out")
     parser.add_argument("--wait", nargs="*", default=[], metavar="TOPIC",
@@ -153,12 +154,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=float, default=0.0, metavar="S", help="seconds to leave out (default: 0)")
     parser.add_argument("--restamp", action="store_true", help="move header stamps to the present")
     parser.add_argument("--clock", type=float, nargs="?", const=100.0, default=0.0, metavar="HZ",
-                        help="publish the recording's time on /clock, for nodes with use_sim_time; HZ is 100 if left out")
-    try:
-        options = parser.parse_args(without_ros_arguments(arguments)[1:])
-    except RosArgumentsError as error:
-        print(f"oxygen-play: {error}", file=sys.stderr)
-        return 1
+                        help="publish the recording's time on /clock, for nodes with use_sim_time, so often (100)")
+    options = parser.parse_args(without_ros_arguments(arguments)[1:])
     if not 0 < options.rate < float("inf"):
         parser.error(f"--rate is {options.rate}, expected more than 0")
     if not 0 <= options.start < float("inf"):
@@ -167,11 +164,15 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--clock is {options.clock}, expected at most 10000")
     if options.clock and options.restamp:
         parser.error("--clock tells the recording's time, --restamp moves it to the present: give one of them")
-    if options.times < 0:
-        parser.error(f"--times is {options.times}, expected 0 or more")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv if arguments is None else ["oxygen-play", *arguments]
     try:
+        options = _options(arguments)
         bag = open_bag(options.bag)
-    except BagError as error:
+    except (RosArgumentsError, BagError) as error:
         print(f"oxygen-play: {error}", file=sys.stderr)
         return 1
     strangers = [topic for topic in options.wait if topic not in bag.topics]

@@ -125,7 +125,7 @@ def test_ctrl_c_ends_it(ear):
     (["nowhere.mcap"], "nowhere.mcap is not a file"),
     ([__file__], "is not a recording: its name ends in none of .mcap"),
     ([BAG, "--rate", "0"], "--rate is 0.0, expected more than 0"),
-    ([BAG, "--times", "-1"], "--times is -1, expected 0 or more"),
+    ([BAG, "--times", "-1"], "--times: expected a whole number from 0 on, found '-1'"),
     ([BAG, "--clock", "--restamp"], "give one of them"),
     ([BAG, "--start", "-1"], "--start is -1.0, expected 0 or more"),
     ([BAG, "--wait", "/nowhere"], "has no /nowhere; it has /"),
