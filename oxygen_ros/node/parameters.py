@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
 from rclpy.exceptions import ParameterNotDeclaredException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -83,12 +84,13 @@ class Parameters:
             declarations = settings.declarations(self._values())
             self._forget(self._declared.keys() - {d.name for d in declarations})
             for declaration in declarations:
-                descriptor = _descriptor(declaration)
-                if self._node.has_parameter(declaration.name):
-                    self._node.set_descriptor(declaration.name, descriptor)
+                name, default = declaration.name, _to_ros(declaration.default)
+                if self._node.has_parameter(name):
+                    value = self._node.get_parameter(name).value
+                    self._node.set_descriptor(name, _descriptor(declaration, value))
                 else:
-                    self._node.declare_parameter(declaration.name, _to_ros(declaration.default), descriptor)
-                    self._declared[declaration.name] = _to_ros(declaration.default)
+                    self._node.declare_parameter(name, default, _descriptor(declaration, default))
+                    self._declared[name] = default
 
     def _forget(self, names: Iterable[str]) -> None:
         """Of cameras, grippers and joints that are listed no more, what nobody has set; the rest are strangers."""
@@ -145,13 +147,22 @@ class Parameters:
         return SetParametersResult(successful=True)
 
 
-def _descriptor(declaration: Declaration) -> ParameterDescriptor:
-    """Ranges are told to ROS tools but enforced by us, with an error that names the key."""
+def _descriptor(declaration: Declaration, value: Any) -> ParameterDescriptor:
+    """value: what the parameter has now. One that is out of range has none, or rclpy would raise before anybody could
+    be told; what is no number has its constraints in words."""
     descriptor = ParameterDescriptor(name=declaration.name, description=declaration.description, dynamic_typing=True)
     constraints = declaration.bounds
     if not declaration.live:
         constraints.append("takes effect at configure")
     descriptor.additional_constraints = "; ".join(constraints)
+    low, high = declaration.low, declaration.high
+    if (low, high) != (None, None) and declaration.problem_with(_from_ros(value)) is None:
+        if isinstance(declaration.default, int):
+            lowest, highest = -(2**63) if low is None else int(low), 2**63 - 1 if high is None else int(high)
+            descriptor.integer_range = [IntegerRange(from_value=lowest, to_value=highest)]
+        else:
+            lowest, highest = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+            descriptor.floating_point_range = [FloatingPointRange(from_value=lowest, to_value=highest)]
     return descriptor
 
 

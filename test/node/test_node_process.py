@@ -9,7 +9,7 @@ from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import GetState
 from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.msg import ParameterValue
-from rcl_interfaces.srv import SetParameters, SetParametersAtomically
+from rcl_interfaces.srv import DescribeParameters, SetParameters, SetParametersAtomically
 from rclpy.parameter import Parameter
 from robot import CAMERAS, POLICY, Robot, next_domain, node_process
 
@@ -119,6 +119,25 @@ def test_a_parameter_that_there_is_not_is_named_and_those_of_a_new_camera_are_th
     set_parameter(robot, "camera.cam_low.max_age", 1.5)  # of another type than before
     set_parameter(robot, "cameras", list(CAMERAS))
     set_parameter(robot, "camera.cam_low.max_age", None)
+
+
+def test_ros_tools_are_told_the_range_of_a_number(unconfigured):
+    robot, _ = unconfigured
+    for name, value in (("control_rate", 5.0), ("language.max_tokens", 8), ("contorl_rate", None),
+                        ("camera.cam_low.max_age", None), ("qos_overrides", None)):
+        request = SetParameters.Request(parameters=[Parameter(
+            name, Parameter.Type.NOT_SET if value is None else None, value).to_parameter_msg()])
+        robot.call(SetParameters, "set_parameters", request)  # where the test before has not mended it
+    assert robot.lifecycle.change("configure") and robot.lifecycle.change("cleanup")
+    names = ["control_rate", "language.max_tokens", "seed", "camera.cam_high.max_age", "policy", "joints"]
+    rate, tokens, seed, age, policy, joints = robot.call(
+        DescribeParameters, "describe_parameters", DescribeParameters.Request(names=names)).descriptors
+    assert [(r.from_value, r.to_value) for r in rate.floating_point_range] == [(0.01, 1000.0)]
+    assert [(r.from_value, r.to_value) for r in tokens.integer_range] == [(1, 8192)]
+    assert [(r.from_value, r.to_value) for r in seed.integer_range] == [(-1, 2**63 - 1)]
+    assert [(r.from_value, r.to_value) for r in age.floating_point_range] == [(0.0, 1e6)]
+    assert not any(d.integer_range or d.floating_point_range for d in (policy, joints))
+    assert all(d.description for d in (rate, tokens, seed, age, policy, joints))
 
 
 def test_simulated_time_that_is_neither_true_nor_false_is_named(domain, robot, tmp_path):
