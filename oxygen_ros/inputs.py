@@ -272,7 +272,7 @@ class JointInput(Source):
     def clear(self) -> None:
         self._buffer.clear()
         self.problem = self._refusal = self._untold = self._heard = None
-        self._behind_ns = self._stamp_ns = 0  # of the last good message
+        self._stamp_ns = 0  # of the last good message
 
     @property
     def good_stamp_ns(self) -> int | None:
@@ -286,16 +286,15 @@ class JointInput(Source):
         stamp_ns = self._hear(header_stamp_ns(serialized), now)
         try:
             names, positions = self._decode(serialized)
-            overtaken = self._buffer.update(names, positions, stamp_ns, now.steady_ns, self._overtaken)
+            overtaken = self._buffer.update(names, positions, stamp_ns, now.steady_ns, self._overtaken,
+                                            now.ros_ns - stamp_ns)
         except InputError as error:
             self._refuse(str(error), now)
             return
         if overtaken:
             self.late += 1
             return
-        self.problem = None
-        if stamp_ns != self._stamp_ns:
-            self._stamp_ns, self._behind_ns = stamp_ns, now.ros_ns - stamp_ns
+        self.problem, self._stamp_ns = None, stamp_ns
 
     def state(self, now: Now) -> tuple[np.ndarray, int]:
         """(positions in the robot's order, stamp of the oldest of them). Raises NotReady."""
@@ -305,17 +304,14 @@ class JointInput(Source):
             values, stamp_ns = self._buffer.state()
         except InputError as error:
             raise NotReady([self.problem or Reason(self.topic, str(error))]) from None
-        # What the joint that has waited longest was behind by is not kept; the newest message tells it as well.
-        receipt = Now(self._buffer.oldest_receipt_ns(), stamp_ns + self._behind_ns)
+        receipt = Now(self._buffer.oldest_receipt_ns(), stamp_ns + self._buffer.oldest()[1])
         self._require_fresh(stamp_ns, receipt, now)
         return values, stamp_ns
 
     def _standstill(self) -> str:
         if self._stamp_ns == self._buffer.state()[1]:
             return super()._standstill()
-        oldest = self._buffer.oldest_receipt_ns()
-        silent = [name for name in self._buffer.names if self._buffer.oldest_receipt_ns([name]) == oldest]
-        return f"none with {', '.join(silent)}"
+        return f"none with {', '.join(self._buffer.oldest()[0])}"
 
 
 @dataclass

@@ -140,6 +140,22 @@ def test_joints_whose_stamp_has_not_changed_are_no_news():
     assert source.state(at(2.1))[0].tolist() == [1.0, 5.0]
 
 
+def test_a_part_whose_stamps_are_behind_is_told_so_whichever_part_came_last():
+    table = {b"a": (["a"], [1.0]), b"b": (["b"], [2.0])}
+    source = JointInput("/joints", lambda data: table[data[12:]], ["a", "b"], 0.5)
+    for tenth in range(10, 20):
+        send(source, tenth / 10, b"b", stamp=tenth / 10 - 0.7)
+        assert "stamped 0.70 s before this node's clock though it had just come" in why(
+            lambda: source.state(at(tenth / 10))) or tenth == 10  # a was not heard yet
+        send(source, tenth / 10 + 0.01, b"a")
+        assert "stamped 0.70 s before this node's clock though it had just come" in why(
+            lambda: source.state(at(tenth / 10 + 0.02)))
+    for hundredth in range(200, 260):
+        send(source, hundredth / 100, b"b")
+    assert why(lambda: source.state(at(2.6))) == (
+        "/joints: messages come, but none with a for 0.69 s, the limit is 0.5 s")
+
+
 def test_a_refusal_among_good_messages_is_told_once_and_reported_for_a_while():
     def joint(data: bytes):
         return (["a"], [1.0]) if data[12:] == b"good" else (["a"], [])

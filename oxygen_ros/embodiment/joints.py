@@ -41,12 +41,12 @@ class JointBuffer:
 
     def __init__(self, names: Sequence[str]):
         self.names = tuple(names)
-        self._joints: dict[str, tuple[float, int, int]] = {}
+        self._joints: dict[str, tuple[float, int, int, int]] = {}  # value, stamp, receipt, by how much it was behind
 
     def update(self, names: Sequence[str], positions: Sequence[float], stamp_ns: int, receipt_ns: int = 0,
-               overtaken: Callable[[int, int], bool] = lambda stamp_ns, newest_ns: False) -> bool:
-        """Take one message in. stamp_ns: its header stamp; receipt_ns: when it arrived, on the caller's clock; a stamp
-        that a joint has already is the same news again, which arrived before.
+               overtaken: Callable[[int, int], bool] = lambda stamp_ns, newest_ns: False, behind_ns: int = 0) -> bool:
+        """Take one message in. stamp_ns: its header stamp; receipt_ns: when it arrived, on the caller's clock; behind_ns:
+        how long after its stamp that was. A stamp that a joint has already is the same news again, which arrived before.
 
         overtaken: whether such a stamp is to give way to the one that a joint has; returns whether one did.
         Raises InputError, and takes nothing, where lengths differ, a name comes twice or a wanted value is not finite.
@@ -55,9 +55,9 @@ class JointBuffer:
         wanted = {name: received[name] for name in self.names if name in received}
         _finite(wanted)
         late = {name for name in wanted if name in self._joints and overtaken(stamp_ns, self._joints[name][1])}
-        known = {name: receipt for name, (_, stamp, receipt) in self._joints.items() if stamp == stamp_ns}
+        known = {name: arrival for name, (_, stamp, *arrival) in self._joints.items() if stamp == stamp_ns}
         self._joints = self._joints | {
-            name: (float(value), stamp_ns, known.get(name, receipt_ns)) for name, value in wanted.items()
+            name: (float(value), stamp_ns, *known.get(name, (receipt_ns, behind_ns))) for name, value in wanted.items()
             if name not in late
         }
         return bool(late)
@@ -65,7 +65,7 @@ class JointBuffer:
     def state(self, names: Sequence[str] | None = None) -> tuple[np.ndarray, int]:
         """(float64 values in the order of `names`, by default all; oldest header stamp, ns). Raises InputError."""
         names, joints = names or self.names, self._joints
-        values = read_state(names, {name: value for name, (value, _, _) in joints.items()})
+        values = read_state(names, {name: value for name, (value, *_) in joints.items()})
         return values, min(joints[name][1] for name in names)
 
     def oldest_receipt_ns(self, names: Sequence[str] | None = None) -> int | None:
@@ -73,6 +73,13 @@ class JointBuffer:
         joints = self._joints
         receipts = [joints[name][2] if name in joints else None for name in names or self.names]
         return None if None in receipts else min(receipts)
+
+    def oldest(self) -> tuple[list[str], int]:
+        """(the joints whose stamp is the oldest, by how much it was behind when it arrived). None may be unheard."""
+        joints = self._joints
+        stamp_ns = min(joints[name][1] for name in self.names)
+        names = [name for name in self.names if joints[name][1] == stamp_ns]
+        return names, joints[names[0]][3]
 
     def clear(self) -> None:
         """Forget everything, as on activation: no joint of before may enter a state of after."""
