@@ -24,11 +24,11 @@ _WORST = 4
 _PICTURE = 300  # px
 _SIDE_COLOURS = ("first", "second")
 _MOST_ANSWERS = 20
-_MEANINGS = (
-    "MAE: mean absolute difference to the recorded commands, in the robot's units. hold: of staying where the robot "
-    "is; mean: of the recording's own mean action. A policy that is not better than these is of no use. jump: between "
-    "two chunks, where one takes over. stale: ticks without a chunk because an input was missing or old. missed: ticks "
-    "for which this machine was too slow."
+MEANINGS = (
+    "MAE: mean absolute difference to the recorded commands, in the robot's units; / range: as a share of the action's "
+    "limits, or of its recorded range. hold: of staying where the robot is; mean: of the recording's own mean action. "
+    "A policy that is not better than these is of no use. jump: between two chunks, where one takes over. stale: ticks "
+    "without a chunk because an input was missing or old. missed: ticks for which this machine was too slow."
 )
 
 _STYLE = """
@@ -96,7 +96,7 @@ def _summary(total: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> 
             rows.append(_summary_row(PurePath(result["bag"]).name, side, found, found["motion"]["chunk_boundary_jump"]))
     for side, found in total["sides"].items():
         rows.append(_summary_row(f"all {total['bags']}", side, found, found["chunk_boundary_jump"]))
-    return f"<h3>Summary</h3>{_table(head, rows)}<p class='soft'>{_MEANINGS}</p>{_difference(total.get('difference'))}"
+    return f"<h3>Summary</h3>{_table(head, rows)}<p class='soft'>{MEANINGS}</p>{_difference(total.get('difference'))}"
 
 
 def _summary_row(name: str, side: str, found: Mapping[str, Any], jump: Mapping[str, Any]) -> list[str]:

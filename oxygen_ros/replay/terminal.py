@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +13,13 @@ from typing import Any
 from ..embodiment.errors import on_one_line
 from ..machine import busy
 from .evaluate import Side
-from .report import percent
+from .report import MEANINGS, percent
 
 _MOST_REMARKS = 10  # of a bag
 
 
 def table(results: Sequence[dict[str, Any]], total: dict[str, Any] | None) -> str:
-    head = ("bag", "side", "chunks", "MAE", "hold", "mean", "of range", "jump", "p50 ms", "stale", "missed")
+    head = ("bag", "side", "chunks", "MAE", "hold", "mean", "/ range", "jump", "p50 ms", "stale", "missed")
     rows = [head]
     for result in results:
         for side, found in result["sides"].items():
@@ -27,9 +28,10 @@ def table(results: Sequence[dict[str, Any]], total: dict[str, Any] | None) -> st
     if total and len(results) > 1:
         rows += [_row("all", side, found, found["chunk_boundary_jump"]) for side, found in total["sides"].items()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    return "\n".join(
+    lines = [
         "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))) for row in rows
-    )
+    ]
+    return "\n".join([*lines, *textwrap.wrap(f"{MEANINGS} p50: from a tick to its chunk.", 120)])
 
 
 def _row(name: str, side: str, found: dict[str, Any], jump: dict[str, Any]) -> tuple[str, ...]:
