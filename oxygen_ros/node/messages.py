@@ -160,10 +160,15 @@ def predicted_path(robot: Robot, actions: np.ndarray, *, start_ns: int) -> Marke
     return MarkerArray(markers=markers)
 
 
+def ros_text(text: str) -> str:
+    """As a ROS string can hold it: what follows a zero in one is lost without a word."""
+    return text.replace("\0", "\ufffd")
+
+
 def language_token(token: Token, text: str, frame_id: str) -> LanguageToken:
     message = LanguageToken(
-        request_id=token.request_id, task=TASKS[token.task], index=token.index, token_id=token.token_id, text=text,
-        last=token.last, finish_reason=FINISH_REASONS[token.finish_reason], detail=token.detail,
+        request_id=token.request_id, task=TASKS[token.task], index=token.index, token_id=token.token_id,
+        text=ros_text(text), last=token.last, finish_reason=FINISH_REASONS[token.finish_reason], detail=token.detail,
     )
     message.header.stamp = time_message(token.stamp_ns)
     message.header.frame_id = frame_id

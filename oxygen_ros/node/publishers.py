@@ -63,7 +63,7 @@ class Publishers:
         self.tokens.publish(messages.language_token(token, text, self._robot.frame_id))
 
     def utterance(self, text: str) -> None:
-        self._utterance.publish(String(data=text))
+        self._utterance.publish(String(data=messages.ros_text(text)))
 
     def memory(self, token: Token, text: str) -> None:
         self._memory.publish(messages.language_token(token, text, self._robot.frame_id))

@@ -17,6 +17,7 @@ from rclpy.parameter import Parameter
 from robot import InProcess, Robot, nanoseconds, next_domain
 from visualization_msgs.msg import MarkerArray
 
+from oxygen_ros.engine.outputs import Task, Token
 from oxygen_ros.msg import Instruction, LanguageToken
 from oxygen_ros.node import session
 
@@ -387,6 +388,15 @@ def test_who_asks_while_the_node_is_inactive_hears_how_it_ends(active):
     assert robot.lifecycle.change("cleanup")
     robot.wait_for(lambda: robot.heard.last(64), "the end of the request")
     assert robot.heard.last(64).finish_reason == LanguageToken.CANCELLED
+
+
+def test_a_zero_in_an_answer_does_not_cut_it_short(active):
+    """A ROS string ends at its first: what followed was lost, and the pieces did not add up to the whole."""
+    robot, node = active
+    node.node.session.speech._utterance("we\0rip")
+    node.node.session.speech._token(Token(66, Task.ASK, 0, 5, 0), "\0")
+    robot.wait_for(lambda: "we\ufffdrip" in robot.heard.utterances, "the whole answer")
+    robot.wait_for(lambda: robot.heard.text(66) == "\ufffd", "its piece")
 
 
 def test_actions_that_are_no_numbers_are_never_published(active, monkeypatch):
