@@ -341,6 +341,11 @@ def _contradictions(settings: Settings) -> Iterator[str]:
                f"{settings.denoise_steps}: more overshoots")
     if settings.cameras and all(settings.camera[name].optional for name in settings.cameras):
         yield "parameter camera.<name>.optional is true of every camera, expected one that a frame cannot do without"
+    seen: dict[str, str] = {}  # topic -> the camera that has it
+    for name in settings.cameras:
+        other = seen.setdefault(topic := settings.topic_of(name), name)
+        if other != name:
+            yield f"parameter camera.{name}.topic is {topic!r}, which camera {other} has, expected a topic of its own"
 
 
 def from_yaml(path: str | Path) -> Settings:

@@ -1,4 +1,4 @@
-"""Recorded runs of real-time chunking (`rtc.json`, `rtc.safetensors` of a reference folder), run again by our network."""
+"""Recorded runs of real-time chunking (rtc.json, rtc.safetensors of a reference folder), run again by our network."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class RtcRuns:
                 return guided
 
             traces.append(trace)
-            strip = self._strips[i]
-            return euler(self._noise[i], steps, lambda x, step: self._model.expert.velocity(x, plan[step], strip), guide)
+            strip, velocity = self._strips[i], self._model.expert.velocity
+            return euler(self._noise[i], steps, lambda x, step: velocity(x, plan[step], strip), guide)
 
         yield Quantity(run["actions"], self._each(sample), run["pass_limit"])
         for kind, name in run.get("trace", {}).items():

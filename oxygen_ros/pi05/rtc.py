@@ -1,7 +1,8 @@
 """Real-time chunking: the next chunk is denoised towards what the robot still has to execute of the last one.
 
-Black, Galliker, Levine, "Real-Time Execution of Action Chunking Flow Policies", arXiv 2506.07339, with the Jacobian taken
-as the identity, as LeRobot computes it: no backward pass, the same number of velocity evaluations. Only sampling changes.
+Black, Galliker, Levine, "Real-Time Execution of Action Chunking Flow Policies", arXiv 2506.07339, with the Jacobian
+taken as the identity, as LeRobot computes it: no backward pass, the same number of velocity evaluations. Only sampling
+changes.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from launching import Launch
 
+from oxygen_ros.children import claim_domain
+
 sys.path.append(str(Path(__file__).parents[1] / "node"))  # for robot.py
 
 
 @pytest.fixture
 def domain():
-    from robot import next_domain
-
-    return next_domain()
+    return claim_domain()
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from nav2 import Manager, build_bond
-from robot import InProcess, Robot, next_domain, node_process
+from robot import InProcess, Robot, node_process
+
+from oxygen_ros.children import claim_domain
 
 BOND = {"bond_heartbeat_period": 0.1}
 PUBLISHED = "RIHS01_87eaccffa254ffffadc0b61600452e8251740f06c25659a2dbda4927fdb1f70a"  # of ros/bond_core's Status
@@ -34,7 +36,7 @@ def bond_package(tmp_path_factory):
 @pytest.fixture
 def managed(tmp_path, request):
     """A robot, the node in a process of its own, and a manager that asks for a heartbeat a second."""
-    domain = next_domain()
+    domain = claim_domain()
     settings = {**BOND, **getattr(request, "param", {})}
     robot, node = Robot(domain), node_process(domain, tmp_path / "log", settings=settings)
     yield robot, node, Manager(robot, "oxygen", bond_timeout=1.0)
@@ -43,7 +45,7 @@ def managed(tmp_path, request):
 
 
 def test_without_the_package_configure_says_what_is_missing(tmp_path):
-    domain = next_domain()
+    domain = claim_domain()
     robot, node = Robot(domain), node_process(domain, tmp_path / "log", settings=BOND)
     assert not robot.lifecycle.change("configure")
     robot.wait_for(lambda: robot.heard.said("bond_heartbeat_period", "apt install ros-", "-bond"), "the reason")
@@ -131,7 +133,7 @@ def test_an_end_that_leaves_is_answered_and_the_node_goes_on(bond_package, manag
 
 
 def test_slow_inference_keeps_the_bond_and_a_broken_node_does_not(bond_package, monkeypatch):
-    domain = next_domain()
+    domain = claim_domain()
     robot, node = Robot(domain, "/bonded"), InProcess(domain, "bonded", BOND)
     manager = Manager(robot, "bonded", bond_timeout=1.0)
     assert manager.startup()

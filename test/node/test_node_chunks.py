@@ -9,11 +9,12 @@ import torch
 from PIL import Image
 from rcl_interfaces.msg import Log
 from rclpy.serialization import deserialize_message, serialize_message
-from robot import CAMERAS, JOINTS, SETTINGS, Robot, nanoseconds, next_domain, node_process, stamped
+from robot import CAMERAS, JOINTS, SETTINGS, Robot, nanoseconds, node_process, stamped
 from sensor_msgs.msg import CompressedImage, JointState
 from trajectory_msgs.msg import JointTrajectory
 
 from oxygen_ros import settings
+from oxygen_ros.children import claim_domain
 from oxygen_ros.embodiment.images import decode_compressed
 from oxygen_ros.embodiment.joints import read_state
 from oxygen_ros.engine.outputs import Actions
@@ -31,7 +32,7 @@ def policy():
 
 @pytest.fixture(scope="module")
 def active(tmp_path_factory):
-    domain = next_domain()
+    domain = claim_domain()
     robot, log = Robot(domain), tmp_path_factory.mktemp("chunks") / "log"
     node = node_process(domain, log, settings={"joint_trajectory": True})
     robot.bring_up("transfer the cube")

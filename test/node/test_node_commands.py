@@ -5,11 +5,12 @@ import pytest
 from controller import Controller
 from rcl_interfaces.msg import Log
 from rclpy.serialization import deserialize_message
-from robot import JOINTS, Robot, nanoseconds, next_domain, node_process
+from robot import JOINTS, Robot, nanoseconds, node_process
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import MarkerArray
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.msg import ActionChunk, Instruction
 
 STEP = 20_000_000
@@ -21,7 +22,7 @@ def values(chunk) -> np.ndarray:
 
 
 def started(tmp_path_factory, name: str, settings: dict):
-    domain = next_domain()
+    domain = claim_domain()
     node, robot = node_process(domain, tmp_path_factory.mktemp(name) / "log", settings=settings), Robot(domain)
     return robot, node
 
@@ -216,7 +217,7 @@ def test_a_robot_of_hand_movements_has_no_joint_trajectory(tmp_path_factory):
 
 def test_two_arms_side_by_side(tmp_path_factory):
     """F49: two namespaces and remaps in one domain; each hears its own sensors and is told by its own name."""
-    domain, folder = next_domain(), tmp_path_factory.mktemp("arms")
+    domain, folder = claim_domain(), tmp_path_factory.mktemp("arms")
     arms = []
     try:
         for side, index in (("left", 0), ("right", 11)):

@@ -5,8 +5,9 @@ import time
 
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
-from robot import CAMERAS, POLICY, InProcess, Robot, next_domain, stamped
+from robot import CAMERAS, POLICY, InProcess, Robot, stamped
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.msg import Instruction
 
 WARN, OK = DiagnosticStatus.WARN, DiagnosticStatus.OK
@@ -16,7 +17,7 @@ SETTINGS = {"camera.cam_right_wrist.optional": True, "camera.cam_high.frozen_aft
 
 @pytest.fixture(scope="module")
 def made():
-    domain = next_domain()
+    domain = claim_domain()
     robot, node = Robot(domain, "/told"), InProcess(domain, "told", SETTINGS)
     robot.bring_up()
     yield robot, node

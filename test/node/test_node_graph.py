@@ -7,9 +7,10 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import GetParameters
 from rclpy.duration import Duration
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from robot import CAMERAS, CONFIG, JOINTS, SETTINGS, TOPIC, Process, Robot, next_domain, node_process
+from robot import CAMERAS, CONFIG, JOINTS, SETTINGS, TOPIC, Process, Robot, node_process
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.msg import ActionChunk
 
 WARN = DiagnosticStatus.WARN
@@ -21,7 +22,7 @@ SECOND, UNLIMITED = 10**9, 2**63 - 1
 @pytest.fixture(scope="module")
 def active(tmp_path_factory):
     """A node with overrides: one camera reliable, utterances volatile, a deadline asked of the joints."""
-    domain = next_domain()
+    domain = claim_domain()
     robot = Robot(domain)
     node = node_process(domain, tmp_path_factory.mktemp("graph") / "log", settings={
         "joint_trajectory": True, "chunk_deadline": 0.5, "chunk_lifespan": 0.25,
@@ -160,7 +161,7 @@ OF_CAMERAS = {
 
 def test_cameras_of_any_qos_make_chunks_and_one_that_cannot_be_heard_makes_none(tmp_path):
     """F39: best effort, reliable, latched; then an override asks more of a camera than it gives."""
-    domain = next_domain()
+    domain = claim_domain()
     robot = Robot(domain)
     for camera, profile in OF_CAMERAS.items():
         robot.node.destroy_publisher(robot.sensors[camera])
@@ -201,7 +202,7 @@ def end(node: Process) -> None:
 ], ids=["namespace", "name and camera", "both and joints"])
 def test_shipped_config_under_another_name(tmp_path, arguments, name, topics):
     """F49: the file's key is a wildcard, and every topic, service and status follows namespace and remaps."""
-    domain, space = next_domain(), name.rpartition("/")[0]
+    domain, space = claim_domain(), name.rpartition("/")[0]
     names = {source: topics.get(source, f"{space}/{topic}") for source, topic in TOPIC.items()}
     remaps = [part for source, topic in topics.items() for part in ("-r", f"{TOPIC[source]}:={topic}")]
     robot = Robot(domain, name, names, f"{space}/instruction")

@@ -11,9 +11,10 @@ from PIL import Image as Picture
 from rcl_interfaces.msg import Log
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
-from robot import JOINTS, TOPIC, InProcess, Robot, nanoseconds, next_domain, recorded, stamped
+from robot import JOINTS, TOPIC, InProcess, Robot, nanoseconds, recorded, stamped
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.embodiment.images import decode_compressed
 
 HIGH, WRIST = "/cam_high/image_raw/compressed", "/cam_right_wrist/image_raw"
@@ -47,7 +48,7 @@ SETTINGS_OF_WRIST = {"camera.cam_right_wrist.transport": "raw", "camera.cam_righ
 
 @pytest.fixture(scope="module")
 def active():
-    domain = next_domain()
+    domain = claim_domain()
     robot, node = RawWrist(domain), InProcess(domain, "watched", SETTINGS_OF_WRIST)
     robot.bring_up()
     yield robot, node

@@ -5,8 +5,9 @@ import pytest
 from rcl_interfaces.msg import Log
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import serialize_message
-from robot import POLICY, Robot, nanoseconds, next_domain, node_process
+from robot import POLICY, Robot, nanoseconds, node_process
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.embodiment.tokenizer import Tokenizer
 from oxygen_ros.msg import Instruction, LanguageToken
 
@@ -16,7 +17,7 @@ FINISHED = (LanguageToken.END_OF_TEXT, LanguageToken.LENGTH)
 
 @pytest.fixture(scope="module")
 def active(tmp_path_factory):
-    domain = next_domain()
+    domain = claim_domain()
     # Slow enough for a request to be caught while it is being answered.
     robot, node = Robot(domain), node_process(domain, tmp_path_factory.mktemp("language") / "log", settings={
         "language.steps_per_frame": 2, "language.max_waiting": 2, "language.max_requests": 2,
@@ -168,7 +169,7 @@ def test_each_publisher_is_heard_once(robot, profile):
 
 
 def test_latched_publisher_of_before_is_heard(tmp_path):
-    domain = next_domain()
+    domain = claim_domain()
     robot = Robot(domain)
     publisher = robot.node.create_publisher(Instruction, "instruction", LATCHED)
     publisher.publish(Instruction(id=9, text="transfer the cube"))
@@ -187,7 +188,7 @@ def test_latched_publisher_of_before_is_heard(tmp_path):
 
 def test_fewer_slots_than_requests_answer_them_one_after_the_other(tmp_path):
     """F37: none is lost, and chunks go on."""
-    domain = next_domain()
+    domain = claim_domain()
     robot, node = Robot(domain), node_process(domain, tmp_path / "log", settings={"kv_slots": 2})
     try:
         robot.bring_up()

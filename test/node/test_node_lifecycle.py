@@ -14,9 +14,10 @@ from lifecycle_msgs.msg import Transition, TransitionEvent
 from lifecycle_msgs.srv import GetState
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from robot import InProcess, Robot, nanoseconds, next_domain
+from robot import InProcess, Robot, nanoseconds
 from visualization_msgs.msg import MarkerArray
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.engine.outputs import Task, Token
 from oxygen_ros.msg import Instruction, LanguageToken
 from oxygen_ros.node import session
@@ -26,7 +27,7 @@ FINISHED = (LanguageToken.END_OF_TEXT, LanguageToken.LENGTH)
 
 @pytest.fixture(scope="module")
 def made():
-    domain = next_domain()
+    domain = claim_domain()
     robot, node = Robot(domain, "/slowed"), InProcess(domain, "slowed")
     assert robot.lifecycle.change("configure"), robot.heard.lines()
     yield robot, node

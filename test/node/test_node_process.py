@@ -11,8 +11,9 @@ from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.msg import ParameterValue
 from rcl_interfaces.srv import DescribeParameters, SetParameters, SetParametersAtomically
 from rclpy.parameter import Parameter
-from robot import CAMERAS, POLICY, Robot, next_domain, node_process
+from robot import CAMERAS, POLICY, Robot, node_process
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.msg import Instruction, LanguageToken
 from oxygen_ros.node.lifecycle_client import wait_until
 
@@ -22,7 +23,7 @@ ERROR, WARN = DiagnosticStatus.ERROR, DiagnosticStatus.WARN
 
 @pytest.fixture
 def domain():
-    return next_domain()
+    return claim_domain()
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ BAD_OVERRIDES = {
 @pytest.fixture(scope="module")
 def unconfigured(tmp_path_factory):
     """A node that was started on a file with some mistakes, and its operator."""
-    domain = next_domain()
+    domain = claim_domain()
     wrong = {name: value for name, (value, _, _) in BAD_FILE.items()}
     node, robot = node_process(domain, tmp_path_factory.mktemp("unconfigured") / "log", settings=wrong), Robot(domain)
     yield robot, node
@@ -277,7 +278,7 @@ UNREADABLE_FILES = {
 
 
 def test_unreadable_ros_arguments_are_one_line(tmp_path):
-    domain = next_domain()
+    domain = claim_domain()
     nodes = {said: node_process(domain, tmp_path / str(i), *UNREADABLE[said]) for i, said in enumerate(UNREADABLE)}
     for said, text in UNREADABLE_FILES.items():
         file = tmp_path / f"{len(nodes)}.yaml"
@@ -308,7 +309,7 @@ def end(node, number: int, times: int = 1) -> float:
 def test_signal_ends_it_cleanly(tmp_path, moment):
     """F47"""
     numbers = (signal.SIGINT, signal.SIGTERM)
-    domains = [next_domain() for _ in numbers]
+    domains = [claim_domain() for _ in numbers]
     nodes = [node_process(d, tmp_path / str(d), settings={"language.steps_per_frame": 2}) for d in domains]
     robots = []
     try:

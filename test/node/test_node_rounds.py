@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import GetAvailableTransitions
-from robot import InProcess, Robot, next_domain, node_process
+from robot import InProcess, Robot, node_process
+
+from oxygen_ros.children import claim_domain
 
 ROUNDS = int(os.environ.get("OXYGEN_ROUNDS", "6"))
 WARM = 3  # rounds in which caches fill
@@ -64,7 +66,7 @@ def refused_here(robot: Robot) -> None:
 
 @pytest.mark.timeout(120 + 10 * ROUNDS)
 def test_round_after_round_leaves_nothing_behind(tmp_path):
-    domain = next_domain()
+    domain = claim_domain()
     node, robot = node_process(domain, tmp_path / "log"), Robot(domain)
     seen = []
     try:
@@ -103,7 +105,7 @@ def test_round_after_round_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.parametrize("state", SHUTDOWN)
 def test_shutdown_from_every_state(state):
-    domain = next_domain()
+    domain = claim_domain()
     robot, node = Robot(domain, f"/end_{state}"), InProcess(domain, f"end_{state}")
     try:
         for transition in {"unconfigured": (), "inactive": ("configure",), "active": ("configure", "activate")}[state]:

@@ -12,9 +12,10 @@ import time
 import pytest
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
-from robot import InProcess, Robot, nanoseconds, next_domain, node_process
+from robot import InProcess, Robot, nanoseconds, node_process
 from rosgraph_msgs.msg import Clock
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.msg import Instruction
 
 # What `date -s` does to a process, without doing it to all others: what it reads, and until when it waits.
@@ -86,7 +87,7 @@ class Simulated(Robot):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    domain = next_domain()
+    domain = claim_domain()
     robot = Simulated(domain)
     node = node_process(domain, tmp_path_factory.mktemp("sim") / "log", settings={
         "use_sim_time": True, "chunk_continuity": "rtc"})
@@ -173,7 +174,7 @@ def test_sensors_of_the_wall_s_time_are_told_what_to_set(robot):
 @pytest.mark.parametrize("back", [None, -300, -1], ids=str)
 def test_time_that_begins_again_while_a_frame_is_computed(back):
     """What was seen then is of a time that has not come yet. None: to the beginning of all time."""
-    domain, name = next_domain(), f"reset{-(back or 0)}"
+    domain, name = claim_domain(), f"reset{-(back or 0)}"
     robot = Simulated(domain, f"/{name}")
     node = InProcess(domain, name, {"use_sim_time": True, "instruction": "transfer the cube"})
     reached, going_on = threading.Event(), threading.Event()
@@ -222,7 +223,7 @@ def test_frames_go_on_when_the_system_s_time_is_set_back_or_ahead(tmp_path, monk
     source.write_text(SET_ANEW)
     ahead.write_text("0")
     subprocess.run(["c++", "-shared", "-fPIC", "-o", library, source], check=True)
-    domain = next_domain()
+    domain = claim_domain()
     robot = SetAnew(domain)
     with monkeypatch.context() as environment:
         environment.setenv("LD_PRELOAD", str(library))

@@ -10,11 +10,12 @@ from builtin_interfaces.msg import Time
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import QoSProfile
-from robot import BAG, SETTINGS, InProcess, next_domain
+from robot import BAG, SETTINGS, InProcess
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, JointState
 
 from oxygen_ros import settings
+from oxygen_ros.children import claim_domain
 from oxygen_ros.msg import ActionChunk, Instruction
 from oxygen_ros.node.lifecycle_client import LifecycleClient
 from oxygen_ros.node.spinner import Spinner
@@ -89,7 +90,7 @@ class Feeder:
 
 @pytest.fixture
 def node():
-    domain = next_domain()
+    domain = claim_domain()
     node = InProcess(domain, "replayed", {"use_sim_time": True, "control_rate": 10.0})
     feeder = Feeder(domain, node.node)
     yield node.node, feeder

@@ -8,8 +8,9 @@ import sys
 import time
 
 import pytest
-from robot import BAG, CONFIG, next_domain, node_process
+from robot import BAG, CONFIG, node_process
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.replay.bag import open_bag
 
 COMMAND = [sys.executable, "-m", "oxygen_ros.replay.live"]
@@ -27,7 +28,7 @@ def config(tmp_path):
 
 @pytest.fixture
 def domain():
-    return next_domain()
+    return claim_domain()
 
 
 def environment(domain: int) -> dict:

@@ -4,8 +4,8 @@ import pytest
 import rclpy
 from rclpy.context import Context
 from rclpy.node import Node
-from robot import next_domain
 
+from oxygen_ros.children import claim_domain
 from oxygen_ros.ros_arguments import RosArgumentsError, for_others, parameter_files, without_ros_arguments
 
 KEYS = ["/**", "'**'", "/oxygen", "oxygen", "/left/oxygen", "left/oxygen", "/*/oxygen", "/**/oxygen", "/left/*",
@@ -27,7 +27,7 @@ def given(file, name: str) -> bool:
         context.shutdown()
 
 
-DOMAIN = next_domain()
+DOMAIN = claim_domain()
 
 
 @pytest.mark.parametrize("name", ["/oxygen", "/left/oxygen"])
