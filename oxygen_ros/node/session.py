@@ -102,13 +102,13 @@ class Session:
         if self.instructions.task is None and self.settings.instruction:
             self.instructions.obey(Instruction(text=self.settings.instruction))
         self.loop.start()
-        self._tick_at(self.settings.control_rate)
+        self._tick(True)
         if self._bond is not None:
             self._bond.form()
 
     def deactivate(self) -> None:
         """End after the frame in flight; language requests end with a last token (CANCELLED)."""
-        self._tick_at(None)
+        self._tick(False)
         self.loop.stop()
         for token in self.policy.engine.drain("the node was deactivated"):
             self._say(token)
@@ -134,7 +134,7 @@ class Session:
         self.policy.use(settings)
         with self._timing:  # a deactivate just now would else be followed by ticks
             if (clock_changed or settings.control_rate != before.control_rate) and self._ticking:
-                self._tick_at(settings.control_rate)
+                self._tick(True)
 
     def graph_problems(self) -> list[str]:
         """What the ROS graph says against our subscriptions, a line each."""
@@ -178,12 +178,13 @@ class Session:
     def _on_instruction(self, serialized: bytes, info) -> None:
         self.instructions.hear(bytes(serialized), info["source_timestamp"])
 
-    def _tick_at(self, rate: float | None) -> None:
+    def _tick(self, ticking: bool) -> None:
+        """At the control rate of now: one that is set at this moment is seen here, or by `use` after it."""
         with self._timing:
             # Whoever sets the system's time back would else have to wait until it is that late again.
             clock = self._node.get_clock() if self._by_simulation else RosClock(clock_type=ClockType.STEADY_TIME)
-            self._endpoints.tick(1.0 / rate if rate else None, self._on_timer, clock)
-            self._ticking = rate is not None
+            self._endpoints.tick(1.0 / self.settings.control_rate if ticking else None, self._on_timer, clock)
+            self._ticking = ticking
 
     def _on_timer(self) -> None:
         period = 1.0 / self.settings.control_rate
