@@ -18,6 +18,7 @@ from .plain_cdr import header_stamp_ns, same_but_for_stamp
 
 # A driver may stamp the end of an exposure by a clock that is a little ahead of ours.
 FUTURE_TOLERANCE = 0.1  # s
+_STILL = "their stamp has not changed"
 _REMEMBERED = 2.0  # s that a refusal is reported, so that good messages between two reports do not hide it
 
 
@@ -158,13 +159,12 @@ class Source(ABC):
         """Whether a message was overtaken by a newer one. Much older than that is a clock that was set back."""
         return 0 < newest_ns - stamp_ns <= self.max_age * 1e9
 
-    def _standstill(self) -> str:
-        """What does not change although messages come."""
-        return "their stamp has not changed"
+    def _require_fresh(self, stamp_ns: int, receipt: Now, now: Now, standstill: str = _STILL) -> None:
+        """Raises NotReady where the last good message is too old by either clock, or from the future.
 
-    def _require_fresh(self, stamp_ns: int, receipt: Now, now: Now) -> None:
-        """Raises NotReady where the last good message is too old by either clock, or from the future."""
-        heard = self._heard or receipt
+        standstill: what does not change where messages come all the same.
+        """
+        heard, problem = self._heard or receipt, self.problem  # which the thread that hears may change at any time
         waited, age = (now.steady_ns - receipt.steady_ns) / 1e9, (now.ros_ns - stamp_ns) / 1e9
         behind = (receipt.ros_ns - stamp_ns) / 1e9
         if age < -FUTURE_TOLERANCE:
@@ -174,12 +174,12 @@ class Source(ABC):
                     f"{self.max_age:g} s; {self.clock.behind}")
         elif max(waited, age) <= self.max_age:
             return
-        elif not self.problem and heard.steady_ns > receipt.steady_ns:
-            text = f"messages come, but {self._standstill()} for {age:.2f} s, the limit is {self.max_age:g} s"
+        elif not problem and heard.steady_ns > receipt.steady_ns:
+            text = f"messages come, but {standstill} for {age:.2f} s, the limit is {self.max_age:g} s"
         else:
             text = f"the last good message came {max(waited, age):.2f} s ago, the limit is {self.max_age:g} s"
-        if self.problem:
-            text += f"; newer ones are refused: {self.problem.text}"
+        if problem:
+            text += f"; newer ones are refused: {problem.text}"
         raise NotReady([Reason(self.topic, text)])
 
 
@@ -277,7 +277,7 @@ class JointInput(Source):
     @property
     def good_stamp_ns(self) -> int | None:
         try:
-            return self._buffer.state()[1]
+            return self._buffer.read().stamp_ns
         except InputError:
             return None
 
@@ -301,17 +301,13 @@ class JointInput(Source):
         if self._heard is None:
             raise NotReady([Reason(self.topic, "no message yet")])
         try:
-            values, stamp_ns = self._buffer.state()
+            read = self._buffer.read()
         except InputError as error:
             raise NotReady([self.problem or Reason(self.topic, str(error))]) from None
-        receipt = Now(self._buffer.oldest_receipt_ns(), stamp_ns + self._buffer.oldest()[1])
-        self._require_fresh(stamp_ns, receipt, now)
-        return values, stamp_ns
-
-    def _standstill(self) -> str:
-        if self._stamp_ns == self._buffer.state()[1]:
-            return super()._standstill()
-        return f"none with {', '.join(self._buffer.oldest()[0])}"
+        receipt = Now(read.receipt_ns, read.stamp_ns + read.behind_ns)
+        standstill = _STILL if read.stamp_ns == self._stamp_ns else f"none with {', '.join(read.oldest)}"
+        self._require_fresh(read.stamp_ns, receipt, now, standstill)
+        return read.positions, read.stamp_ns
 
 
 @dataclass

@@ -140,6 +140,15 @@ def test_joints_whose_stamp_has_not_changed_are_no_news():
     assert source.state(at(2.1))[0].tolist() == [1.0, 5.0]
 
 
+def test_time_that_begins_again_while_joints_are_read_does_not_end_the_frame(monkeypatch):
+    source = JointInput("/joints", lambda data: (["a"], [1.0]), ["a"], 0.5)
+    send(source, 1.0, b"a")
+    read = source._buffer.read
+    monkeypatch.setattr(source._buffer, "read", lambda: (read(), source.clear())[0])  # as the thread that hears would
+    assert source.state(at(1.1))[0].tolist() == [1.0]
+    assert "no message yet" in why(lambda: source.state(at(1.1)))
+
+
 def test_a_part_whose_stamps_are_behind_is_told_so_whichever_part_came_last():
     table = {b"a": (["a"], [1.0]), b"b": (["b"], [2.0])}
     source = JointInput("/joints", lambda data: table[data[12:]], ["a", "b"], 0.5)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,51 +37,65 @@ def pair(names: Sequence[str], positions: Sequence[float]) -> dict[str, float]:
     return paired
 
 
+class _Joint(NamedTuple):
+    position: float
+    stamp_ns: int
+    receipt_ns: int
+    behind_ns: int
+
+
+@dataclass(frozen=True)
+class JointReading:
+    """Where all joints of a robot were, at one moment.
+
+    positions: float64 [J]. stamp_ns: the oldest header stamp. oldest: the joints that have it. behind_ns: how long
+    after it they arrived. receipt_ns: when the joint that has waited longest for news arrived.
+    """
+
+    positions: np.ndarray
+    stamp_ns: int
+    oldest: tuple[str, ...]
+    behind_ns: int
+    receipt_ns: int
+
+
 class JointBuffer:
     """The newest position of every wanted joint, each with its own stamps, so that messages which hold different
     parts of a robot add up. Readers in other threads see whole messages only: the table is replaced, never changed."""
 
     def __init__(self, names: Sequence[str]):
         self.names = tuple(names)
-        self._joints: dict[str, tuple[float, int, int, int]] = {}  # value, stamp, receipt, by how much it was behind
+        self._joints: dict[str, _Joint] = {}
 
     def update(self, names: Sequence[str], positions: Sequence[float], stamp_ns: int, receipt_ns: int = 0,
                overtaken: Callable[[int, int], bool] = lambda stamp_ns, newest_ns: False, behind_ns: int = 0) -> bool:
-        """Take one message in. stamp_ns: its header stamp; receipt_ns: when it arrived, on the caller's clock; behind_ns:
-        how long after its stamp that was. A stamp that a joint has already is the same news again, which arrived before.
+        """Take one message in. stamp_ns: its header stamp; receipt_ns: when it arrived, on the caller's clock;
+        behind_ns: how long after its stamp that was. A stamp that a joint has already is the same news again, which
+        arrived before.
 
         overtaken: whether such a stamp is to give way to the one that a joint has; returns whether one did.
         Raises InputError, and takes nothing, where lengths differ, a name comes twice or a wanted value is not finite.
         """
-        received = pair(names, positions)
+        received, joints = pair(names, positions), self._joints
         wanted = {name: received[name] for name in self.names if name in received}
         _finite(wanted)
-        late = {name for name in wanted if name in self._joints and overtaken(stamp_ns, self._joints[name][1])}
-        known = {name: arrival for name, (_, stamp, *arrival) in self._joints.items() if stamp == stamp_ns}
-        self._joints = self._joints | {
-            name: (float(value), stamp_ns, *known.get(name, (receipt_ns, behind_ns))) for name, value in wanted.items()
-            if name not in late
+        late = {name for name in wanted if name in joints and overtaken(stamp_ns, joints[name].stamp_ns)}
+        again = {name for name in wanted if name in joints and joints[name].stamp_ns == stamp_ns}
+        self._joints = joints | {
+            name: joints[name]._replace(position=float(value)) if name in again
+            else _Joint(float(value), stamp_ns, receipt_ns, behind_ns)
+            for name, value in wanted.items() if name not in late
         }
         return bool(late)
 
-    def state(self, names: Sequence[str] | None = None) -> tuple[np.ndarray, int]:
-        """(float64 values in the order of `names`, by default all; oldest header stamp, ns). Raises InputError."""
-        names, joints = names or self.names, self._joints
-        values = read_state(names, {name: value for name, (value, *_) in joints.items()})
-        return values, min(joints[name][1] for name in names)
-
-    def oldest_receipt_ns(self, names: Sequence[str] | None = None) -> int | None:
-        """Receipt time of the joint that has waited longest for news; None while one has never been heard."""
-        joints = self._joints
-        receipts = [joints[name][2] if name in joints else None for name in names or self.names]
-        return None if None in receipts else min(receipts)
-
-    def oldest(self) -> tuple[list[str], int]:
-        """(the joints whose stamp is the oldest, by how much it was behind when it arrived). None may be unheard."""
-        joints = self._joints
-        stamp_ns = min(joints[name][1] for name in self.names)
-        names = [name for name in self.names if joints[name][1] == stamp_ns]
-        return names, joints[names[0]][3]
+    def read(self) -> JointReading:
+        """Raises InputError where a joint has not been heard."""
+        table = self._joints
+        positions = read_state(self.names, {name: joint.position for name, joint in table.items()})
+        joints = [table[name] for name in self.names]
+        stamp_ns = min(joint.stamp_ns for joint in joints)
+        oldest = tuple(name for name, joint in zip(self.names, joints) if joint.stamp_ns == stamp_ns)
+        return JointReading(positions, stamp_ns, oldest, table[oldest[0]].behind_ns, min(j.receipt_ns for j in joints))
 
     def clear(self) -> None:
         """Forget everything, as on activation: no joint of before may enter a state of after."""

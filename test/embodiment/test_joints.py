@@ -38,28 +38,32 @@ def test_lengths_that_differ_and_names_given_twice_are_refused():
 
 def test_parts_of_a_robot_add_up_each_with_its_own_stamps():
     buffer = JointBuffer(WANTED)
-    buffer.update(["joint4", "joint2", "joint1", "joint3"], [4, 2, 1, 3], stamp_ns=100, receipt_ns=7)
-    assert buffer.oldest_receipt_ns() is None
+    buffer.update(["joint4", "joint2", "joint1", "joint3"], [4, 2, 1, 3], stamp_ns=100, receipt_ns=107, behind_ns=7)
     with pytest.raises(InputError) as error:
-        buffer.state()
+        buffer.read()
     assert error.value.found == "no gripper"
 
-    buffer.update(["gripper"], [5], stamp_ns=90, receipt_ns=8)
-    values, stamp = buffer.state()
-    assert (values.tolist(), stamp, buffer.oldest_receipt_ns()) == ([1, 2, 3, 4, 5], 90, 7)
+    buffer.update(["gripper"], [5], stamp_ns=90, receipt_ns=108, behind_ns=18)
+    read = buffer.read()
+    assert read.positions.tolist() == [1, 2, 3, 4, 5]
+    assert (read.stamp_ns, read.oldest, read.behind_ns, read.receipt_ns) == (90, ("gripper",), 18, 107)
 
-    buffer.update(["gripper", "wheel"], [6, 0], stamp_ns=300, receipt_ns=9)
-    values, stamp = buffer.state(["gripper", "joint1"])
-    assert (values.tolist(), stamp) == ([6, 1], 100)
+    buffer.update(["gripper", "wheel"], [6, 0], stamp_ns=300, receipt_ns=309, behind_ns=9)
+    read = buffer.read()
+    assert read.positions.tolist() == [1, 2, 3, 4, 6]
+    assert (read.stamp_ns, read.oldest, read.behind_ns, read.receipt_ns) == (100, tuple(WANTED[:4]), 7, 107)
 
 
 def test_the_same_stamp_again_is_the_same_news():
     buffer = JointBuffer(["a", "b"])
     buffer.update(["a", "b"], [1, 2], stamp_ns=100, receipt_ns=7)
-    buffer.update(["a"], [1], stamp_ns=100, receipt_ns=50)
-    assert buffer.oldest_receipt_ns(["a"]) == 7
+    buffer.update(["a", "b"], [1, 3], stamp_ns=100, receipt_ns=50, behind_ns=40)
+    read = buffer.read()
+    assert (read.positions.tolist(), read.receipt_ns, read.behind_ns) == ([1, 3], 7, 0)
     buffer.update(["a"], [1], stamp_ns=101, receipt_ns=60)
-    assert (buffer.oldest_receipt_ns(["a"]), buffer.oldest_receipt_ns()) == (60, 7)
+    assert (buffer.read().oldest, buffer.read().receipt_ns) == (("b",), 7)
+    buffer.update(["b"], [1], stamp_ns=101, receipt_ns=70)
+    assert buffer.read().receipt_ns == 60
 
 
 def test_a_bad_message_changes_nothing():
@@ -68,11 +72,11 @@ def test_a_bad_message_changes_nothing():
     for names, positions in ((["a", "b"], [9, np.nan]), (["a", "b"], [9])):
         with pytest.raises(InputError):
             buffer.update(names, positions, stamp_ns=2)
-    values, stamp = buffer.state()
-    assert (values.tolist(), stamp) == ([1, 2], 1)
+    read = buffer.read()
+    assert (read.positions.tolist(), read.stamp_ns) == ([1, 2], 1)
     buffer.clear()
     with pytest.raises(InputError, match="no a, b"):
-        buffer.state()
+        buffer.read()
 
 
 def test_thousands_of_repeated_names_are_refused_in_one_readable_line():

@@ -284,7 +284,7 @@ def test_arm_by_arm_is_one_robot(active, robot):
     robot.wait_for_chunks(12)
     assert not robot.heard.said("joint_states")
     _, node = active
-    values = dict(zip(node.node.session.policy.robot.joints, node.node.session.inputs.joints._buffer.state()[0]))
+    values = dict(zip(node.node.session.policy.robot.joints, node.node.session.inputs.joints._buffer.read().positions))
     sent = deserialize_message(GOOD_JOINTS, JointState)
     assert values == dict(zip(sent.name, sent.position))
     # Each joint has its own age.
