@@ -82,11 +82,13 @@ class Heard:
         """Whether one log line holds all the parts."""
         return any(all(part in line for part in parts) for line in self.lines(level))
 
-    def reported(self, status: str, *parts: str, level: bytes | None = None) -> bool:
-        """Whether /diagnostics has had this status with all the parts in its text, at this level."""
+    def reported(self, status: str, *parts: str, level: bytes | None = None, last: int = 0) -> bool:
+        """Whether /diagnostics has had this status with all the parts in its text, at this level.
+
+        last: in so many of its messages; 0 is any."""
         return any(
             s.name.endswith(f": {status}") and all(part in s.message for part in parts) and level in (None, s.level)
-            for array in list(self.diagnostics) for s in array.status
+            for array in list(self.diagnostics)[-last:] for s in array.status
         )
 
     def text(self, request_id: int) -> str:
