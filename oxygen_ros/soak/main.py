@@ -137,6 +137,7 @@ class Soak:
         self._conclude()
 
     def close(self) -> None:
+        self.result.seconds = self.elapsed
         self._robot.stop()
         self._camera.kill()
 
@@ -224,7 +225,7 @@ class Soak:
             self.ledger.broken.append("no chunk after a new instruction")
 
     def _conclude(self) -> None:
-        ledger, self.result.seconds = self.ledger, self.elapsed
+        ledger = self.ledger
         if not self._alive:
             self.result.state = "gone"
             ledger.broken.append(f"the node's process ended within {self.elapsed:.0f} s")
@@ -346,8 +347,9 @@ def _summarize(report: dict) -> None:
     for name, tally in report["faults"].items():
         print(f"{name:<20} {tally['made']:4d} {tally['counted']:7d} {tally['named']:5d} {tally['recovered']:9d}")
     said = ", ".join(f"{name} {count}" for name, count in report["language"].items())
+    ended = "interrupted" if report["partial"] else f"the node is {report['state']}"
     print(f"{report['seconds']:.0f} s, {report['chunks']} chunks, memory grew by "
-          f"{report['memory_growth_mib']:.1f} MiB, the node is {report['state']}")
+          f"{report['memory_growth_mib']:.1f} MiB, {ended}")
     print(f"language: {said}")
     for line in report["broken"]:
         print(f"BROKEN: {line}")

@@ -2,6 +2,7 @@
 
 import array
 import json
+import signal
 import subprocess
 import sys
 
@@ -43,6 +44,19 @@ def test_a_short_run_keeps_every_promise(tmp_path):
     assert sum(ended.values()) == report["language"]["requests"] == 4 * len(SHORT)
     assert ended["ended rejected"] == len(SHORT)  # a question that asks for too much, each time
     assert "every promise was kept" in run.stdout
+
+
+def test_interrupted_it_says_what_came_until_then(tmp_path):
+    options = ("--seconds", "600", "--faults", "frozen", "--out", tmp_path, "--json", tmp_path / "soak.json")
+    run = subprocess.Popen([sys.executable, "-u", "-m", "oxygen_ros.soak.main", *map(str, options)],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "frozen" in run.stdout.readline()
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    report = json.loads((tmp_path / "soak.json").read_text())
+    assert run.returncode == 130 and "interrupted; this is what came until then" in err
+    assert report["partial"] and report["seconds"] > 3 and report["chunks"] > 5
+    assert f"{report['seconds']:.0f} s, {report['chunks']} chunks, memory grew by" in out and "every promise" in out
 
 
 def test_an_unknown_fault_is_named(tmp_path):
