@@ -75,7 +75,7 @@ def test_parameters(launch, operator, tmp_path):
     assert operator.ask("param", "get", node, "control_rate") == "Double value is: 10.0"
     assert operator.ask("param", "set", node, "control_rate", "5.0") == "Set parameter successful"
     for name, value, reason in (
-        ("control_rate", "-5.0", "parameter control_rate is -5.0, expected at least 0.01"),
+        ("control_rate", "-5.0", "control_rate out of range Min: 0.01, Max: 1000.0, value: -5.0"),
         ("control_rate", "fast", "parameter control_rate is 'fast', expected a number"),
         ("denoise_steps", "3", "parameter denoise_steps cannot change while the node is configured; clean up first"),
     ):
