@@ -58,10 +58,6 @@ def stamped(serialized: bytes, stamp_ns: int) -> bytes:
     return serialized[:4] + struct.pack("<iI", stamp_ns // 10**9, stamp_ns % 10**9) + serialized[12:]
 
 
-def nanoseconds(time_message) -> int:
-    return time_message.sec * 10**9 + time_message.nanosec
-
-
 class Heard:
     """Everything the node said, in the order of arrival."""
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from rcl_interfaces.msg import Log
 from rclpy.serialization import deserialize_message, serialize_message
-from robot import CAMERAS, JOINTS, SETTINGS, Robot, nanoseconds, node_process, stamped
+from robot import CAMERAS, JOINTS, SETTINGS, Robot, node_process, stamped
 from sensor_msgs.msg import CompressedImage, JointState
 from trajectory_msgs.msg import JointTrajectory
 
@@ -20,6 +20,7 @@ from oxygen_ros.embodiment.joints import read_state
 from oxygen_ros.engine.outputs import Actions
 from oxygen_ros.msg import ActionChunk, Instruction
 from oxygen_ros.policy import load_policy
+from oxygen_ros.stamps import nanoseconds
 
 NAMES = [f"{side}_{joint}" for side in ("left", "right") for joint in (
     "waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate", "gripper")]

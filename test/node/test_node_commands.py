@@ -5,13 +5,14 @@ import pytest
 from controller import Controller
 from rcl_interfaces.msg import Log
 from rclpy.serialization import deserialize_message
-from robot import JOINTS, Robot, nanoseconds, node_process
+from robot import JOINTS, Robot, node_process
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import MarkerArray
 
 from oxygen_ros.children import claim_domain
 from oxygen_ros.msg import ActionChunk, Instruction
+from oxygen_ros.stamps import nanoseconds
 
 STEP = 20_000_000
 RTC = {"chunk_continuity": "rtc", "joint_trajectory": True, "trajectory_velocities": True}

@@ -11,11 +11,12 @@ from PIL import Image as Picture
 from rcl_interfaces.msg import Log
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
-from robot import JOINTS, TOPIC, InProcess, Robot, nanoseconds, recorded, stamped
+from robot import JOINTS, TOPIC, InProcess, Robot, recorded, stamped
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
 from oxygen_ros.children import claim_domain
 from oxygen_ros.embodiment.images import decode_compressed
+from oxygen_ros.stamps import nanoseconds
 
 HIGH, WRIST = "/cam_high/image_raw/compressed", "/cam_right_wrist/image_raw"
 WARN = DiagnosticStatus.WARN

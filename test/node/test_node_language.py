@@ -5,11 +5,12 @@ import pytest
 from rcl_interfaces.msg import Log
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import serialize_message
-from robot import POLICY, Robot, nanoseconds, node_process
+from robot import POLICY, Robot, node_process
 
 from oxygen_ros.children import claim_domain
 from oxygen_ros.embodiment.tokenizer import Tokenizer
 from oxygen_ros.msg import Instruction, LanguageToken
+from oxygen_ros.stamps import nanoseconds
 
 LATCHED = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 FINISHED = (LanguageToken.END_OF_TEXT, LanguageToken.LENGTH)

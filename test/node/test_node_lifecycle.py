@@ -14,13 +14,14 @@ from lifecycle_msgs.msg import Transition, TransitionEvent
 from lifecycle_msgs.srv import GetState
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from robot import InProcess, Robot, nanoseconds
+from robot import InProcess, Robot
 from visualization_msgs.msg import MarkerArray
 
 from oxygen_ros.children import claim_domain
 from oxygen_ros.engine.outputs import Task, Token
 from oxygen_ros.msg import Instruction, LanguageToken
 from oxygen_ros.node import session
+from oxygen_ros.stamps import nanoseconds
 
 FINISHED = (LanguageToken.END_OF_TEXT, LanguageToken.LENGTH)
 

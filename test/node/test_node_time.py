@@ -12,11 +12,12 @@ import time
 import pytest
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
-from robot import InProcess, Robot, nanoseconds, node_process
+from robot import InProcess, Robot, node_process
 from rosgraph_msgs.msg import Clock
 
 from oxygen_ros.children import claim_domain
 from oxygen_ros.msg import Instruction
+from oxygen_ros.stamps import nanoseconds
 
 # What `date -s` does to a process, without doing it to all others: what it reads, and until when it waits.
 SET_ANEW = r"""
