@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import rclpy
+from rclpy.exceptions import InvalidHandle
 from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
@@ -23,6 +24,9 @@ class Spinner:
     """Spins from construction to `stop`.
 
     (`Executor.shutdown` from another thread takes away what a callback just then needs to end: InvalidHandle.)
+    Whoever destroys a publisher or subscription in another thread may do so while the executor gathers what to wait
+    for; rclpy minds that of the entities, but not of their events (InvalidHandle). The executor then gathers again.
+
     failed: called in the spinning thread when a callback raised, before the exception goes its way.
     dropped: is given what a callback raised instead, and the spinning goes on, while anything else still works.
     """
@@ -48,10 +52,12 @@ class Spinner:
                 self._executor.spin_once(timeout_sec=1.0)
                 worked = time.monotonic()
             except Exception as error:
-                if self._dropped is None or time.monotonic() - worked > _PATIENCE:
+                destroyed = isinstance(error, InvalidHandle)
+                if not (destroyed or self._dropped) or time.monotonic() - worked > _PATIENCE:
                     self._failed()
                     raise
-                self._dropped(error)
+                if not destroyed:
+                    self._dropped(error)
                 self._stop.wait(_PAUSE)
 
 
