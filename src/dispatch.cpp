@@ -1,5 +1,6 @@
 // The functions that Python calls, of the processor generation that it names: 0 is the best that this machine has.
 
+#include "resize.hpp"
 #include "scratch.hpp"
 
 namespace {
@@ -7,6 +8,7 @@ using Transformer = void(const OxygenTransformer&, const OxygenCall&);
 using Denoise = void(const OxygenTransformer&, OxygenCall, const OxygenChunk&);
 using Linear = void(const float*, long, long, const float*, long, float*, long);
 using Gelu = void(float*, long, long, long);
+using Resize = bool(const OxygenPicture&, const OxygenWeights&, const OxygenWeights&, unsigned char*, long);
 }  // namespace
 
 #define DECLARE(GENERATION)        \
@@ -16,6 +18,7 @@ using Gelu = void(float*, long, long, long);
   Denoise denoise;                 \
   Linear linear_rows;              \
   Gelu gelu_rows;                  \
+  Resize resize;                   \
   }
 
 DECLARE(baseline)
@@ -34,6 +37,7 @@ struct Generation {
   Denoise* denoise;
   Linear* linear;
   Gelu* gelu;
+  Resize* resize;
 };
 
 #ifdef OXYGEN_X86
@@ -46,7 +50,7 @@ const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_s
 #define ROW(NAME, RUNS_HERE, GENERATION)                                                                   \
   {                                                                                                        \
     NAME, RUNS_HERE, GENERATION::panel_width, GENERATION::transformer, GENERATION::denoise,                \
-        GENERATION::linear_rows, GENERATION::gelu_rows                                                     \
+        GENERATION::linear_rows, GENERATION::gelu_rows, GENERATION::resize                                 \
   }
 
 const Generation generations[] = {
@@ -95,5 +99,10 @@ void oxygen_linear(long generation, const float* x, long rows, long depth, const
 
 void oxygen_gelu(long generation, float* x, long rows, long width, long threads) {
   runnable(generation)->gelu(x, rows, width, threads);
+}
+
+bool oxygen_resize(long generation, const OxygenPicture* picture, const OxygenWeights* rows,
+                   const OxygenWeights* columns, unsigned char* out, long out_stride) {
+  return runnable(generation)->resize(*picture, *rows, *columns, out, out_stride);
 }
 }

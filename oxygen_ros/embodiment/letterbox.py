@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from PIL import Image
+
+from .scaling import scale_into
 
 
 def resize_with_pad(image: np.ndarray, size: int) -> np.ndarray:
     """openpi's rule: uint8 [H, W, 3] -> uint8 [size, size, 3], antialiased bilinear, centred on black."""
     height, width = image.shape[:2]
     fitted_height, fitted_width = _fit(height, width, size)
-    picture = Image.fromarray(np.ascontiguousarray(image))
-    fitted = picture.resize((fitted_width, fitted_height), Image.Resampling.BILINEAR)
     top, left = (size - fitted_height) // 2, (size - fitted_width) // 2
     square = np.zeros((size, size, 3), np.uint8)
-    square[top : top + fitted_height, left : left + fitted_width] = fitted
+    scale_into(square[top : top + fitted_height, left : left + fitted_width], image)
     return square
 
 
@@ -26,9 +25,7 @@ def resize_with_pad_lerobot(image: np.ndarray, size: int, padding: float = -1.0)
     """
     height, width = image.shape[:2]
     fitted_height, fitted_width = _fit(height, width, size)
-    pixels = image.astype(np.float32)
-    pixels = _interpolate(pixels, fitted_height, axis=0)
-    pixels = _interpolate(pixels, fitted_width, axis=1)
+    pixels = _interpolate(_interpolate(image, fitted_height, axis=0), fitted_width, axis=1)
     top, left = (size - fitted_height) // 2, (size - fitted_width) // 2
     square = np.full((3, size, size), padding, np.float32)
     square[:, top : top + fitted_height, left : left + fitted_width] = pixels.transpose(2, 0, 1) / np.float32(127.5) - 1
@@ -46,5 +43,5 @@ def _interpolate(pixels: np.ndarray, length: int, axis: int) -> np.ndarray:
     lower = centres.astype(np.intp)
     upper = np.minimum(lower + 1, source - 1)
     weight = (centres - lower).astype(np.float32).reshape([-1 if a == axis else 1 for a in range(pixels.ndim)])
-    low, high = pixels.take(lower, axis), pixels.take(upper, axis)
+    low, high = (pixels.take(places, axis).astype(np.float32) for places in (lower, upper))
     return low + weight * (high - low)

@@ -19,9 +19,10 @@ from contextlib import contextmanager, suppress
 import torch
 from torch import Tensor, nn
 
+from ..kernels import chosen, library
 from .cache import Strip, Tail
 from .config import TransformerConfig
-from .kernels import Call, Chunk, Run, Transformer, available, chosen, library
+from .kernels import Call, Chunk, Run, Transformer, available
 
 LANES = 16  # of src/transformer.hpp
 
@@ -109,7 +110,7 @@ class CompiledTransformer:
         """
         x = _checked("x", x, self._sizes.width).clone()
         with self._call(x, rotary, runs, range(len(x)) if wanted is None else wanted, modulation) as call:
-            library().oxygen_transformer(self._panels.generation, self._sizes, call)
+            library().oxygen_transformer(self._panels.generation, ctypes.byref(self._sizes), ctypes.byref(call))
             return x[: call.wants]
 
     def denoise(self, noise: Tensor, plan: Tensor, rotary: tuple[Tensor, Tensor], strip: Strip) -> Tensor:
@@ -125,7 +126,7 @@ class CompiledTransformer:
             action_out.bias.data_ptr(),
         )
         with self._call(x, rotary, [self.suffix(strip)], range(len(x)), plan[0]) as call:
-            library().oxygen_denoise(self._panels.generation, self._sizes, call, chunk)
+            library().oxygen_denoise(self._panels.generation, ctypes.byref(self._sizes), ctypes.byref(call), ctypes.byref(chunk))
         return actions
 
     def prefix(self, strip: Strip, causal_from: int | None) -> Run:
@@ -183,7 +184,7 @@ class CompiledTransformer:
             (ctypes.c_long * len(wanted))(*wanted), _address(modulation), norm, part, row,
             threads=torch.get_num_threads(),
         )
-        call.scratch = self._scratch(library().oxygen_scratch_size(self._sizes, call))
+        call.scratch = self._scratch(library().oxygen_scratch_size(ctypes.byref(self._sizes), ctypes.byref(call)))
         yield call
 
     def _strides(self, modulation: Tensor | None, rows: int, wants: int) -> tuple[int, int, int]:

@@ -1,17 +1,7 @@
-"""Every instruction set that the compiled code can use on this machine, on one thread and on two."""
+"""What is computed on one thread and on two."""
 
 import pytest
 import torch
-
-from oxygen_ros.pi05 import kernels
-
-
-@pytest.fixture(params=kernels.generations() or [None])
-def generation(request):
-    assert request.param is not None, f"{kernels.LIBRARY} was not built: colcon puts it beside the modules"
-    kernels.use(request.param)
-    yield request.param
-    kernels.use(kernels.generations()[0])
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])

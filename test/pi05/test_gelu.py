@@ -4,8 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import oxygen_ros
-from oxygen_ros.pi05 import kernels
 from oxygen_ros.pi05.layers import gelu
 
 WIDTHS = [1, 15, 16, 17, 33, 1076]
@@ -22,18 +20,6 @@ def test_what_is_not_finite(generation):
     x = torch.tensor([torch.nan, torch.inf, -torch.inf, 1e30, -1e30, 90.0, -90.0, 0.0, -0.0] * 2)
     expected = F.gelu(x.double(), approximate="tanh").float()
     torch.testing.assert_close(gelu(x.clone()), expected, atol=1e-30, rtol=1e-6, equal_nan=True)
-
-
-def test_an_instruction_set_that_is_not_here():
-    with pytest.raises(ValueError, match="no compiled code for AVX-1024 runs here, only for .*baseline"):
-        kernels.use("AVX-1024")
-
-
-def test_a_library_of_another_machine_is_told_and_done_without(tmp_path, monkeypatch):
-    (tmp_path / kernels.LIBRARY).write_bytes(b"\x7fELF of another machine")
-    monkeypatch.setattr(oxygen_ros, "__path__", [str(tmp_path)])
-    with pytest.warns(UserWarning, match=f"compiled code is not used.*{kernels.LIBRARY}.*build the package anew"):
-        assert kernels.library.__wrapped__() is None
 
 
 @pytest.mark.parametrize(
