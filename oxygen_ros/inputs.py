@@ -135,20 +135,29 @@ class Source(ABC):
         return None if heard is None else (now.steady_ns - heard.steady_ns) / 1e9
 
     @abstractmethod
+    def receive(self, serialized: bytes, now: Now, came_ns: int | None = None, skipped: int = 0) -> None:
+        """came_ns: when the message came, by the steady clock; None: now. skipped: messages that came between it and the
+        one before, and were not looked at."""
+
+    @abstractmethod
     def clear(self) -> None:
         """Forget all messages, as on activation: no chunk may come from data of before."""
 
-    def _hear(self, stamp_ns: int, now: Now) -> int:
-        """Note that a message came; return the stamp that it counts by, which is its receipt where it has none."""
+    def _hear(self, stamp_ns: int, now: Now, came_ns: int | None, skipped: int) -> Now:
+        """Note that a message came; its receipt."""
         if self._heard is not None and self._heard.ros_ns - now.ros_ns > FUTURE_TOLERANCE * 1e9:
             self.clear()  # time began again, as that of a bag played in a loop
-        self.received += 1
+        receipt = now
+        if came_ns is not None:  # simulated time may have stood still since
+            earliest_ns = min(self._heard.ros_ns if self._heard else 0, now.ros_ns)
+            receipt = Now(came_ns, max(earliest_ns, now.ros_ns - (now.steady_ns - came_ns)))
+        self.received += 1 + skipped
         self.stampless += not stamp_ns
-        self._heard = now
+        self._heard = receipt
         self._unstamped = None if stamp_ns else Reason(
-            self.topic, f"stamp is 0, {now.ros_ns / 1e9:.0f} s before {self.clock.name}, so the time of receipt "
+            self.topic, f"stamp is 0, {receipt.ros_ns / 1e9:.0f} s before {self.clock.name}, so the time of receipt "
             "counts; let the driver stamp its messages")
-        return stamp_ns or now.ros_ns
+        return receipt
 
     def _refuse(self, text: str, now: Now) -> None:
         self.refused += 1
@@ -175,7 +184,7 @@ class Source(ABC):
         elif max(waited, age) <= self.max_age:
             return
         elif not problem and heard.steady_ns > receipt.steady_ns:
-            text = f"messages come, but {standstill} for {age:.2f} s, the limit is {self.max_age:g} s"
+            text = f"messages come, but {standstill} for {max(waited, age):.2f} s, the limit is {self.max_age:g} s"
         else:
             text = f"the last good message came {max(waited, age):.2f} s ago, the limit is {self.max_age:g} s"
         if problem:
@@ -200,7 +209,7 @@ class CameraInput(Source):
 
     def clear(self) -> None:
         self.problem = self._refusal = self._untold = self._heard = None
-        self._alike = 0  # pictures before the newest one that had its bytes
+        self._alike = 0  # pictures before the newest one that had its bytes, or were skipped between two that had
         self._gap_ns = 0  # between the last two, in time of receipt
         self._newest: Arrival | None = None
         self._tried: Arrival | None = None
@@ -211,9 +220,10 @@ class CameraInput(Source):
         good = self._good
         return None if good is None else good.arrival.stamp_ns
 
-    def receive(self, serialized: bytes, now: Now) -> None:
+    def receive(self, serialized: bytes, now: Now, came_ns: int | None = None, skipped: int = 0) -> None:
         given = header_stamp_ns(serialized)
-        stamp_ns, newest = self._hear(given, now), self._newest
+        receipt = self._hear(given, now, came_ns, skipped)
+        stamp_ns, newest = given or receipt.ros_ns, self._newest
         # The same stamp again is the same picture, sent again. Without stamps the bytes have to tell.
         again = newest is not None and (newest.stamp_ns == stamp_ns if given else newest.serialized == serialized)
         if again:
@@ -222,9 +232,9 @@ class CameraInput(Source):
             self.late += 1
             return
         same = self.frozen_after and newest is not None and same_but_for_stamp(serialized, newest.serialized)
-        self._alike = self._alike + 1 if same else 0
-        self._gap_ns = now.steady_ns - newest.receipt.steady_ns if newest else 0
-        self._newest = Arrival(serialized, stamp_ns, now)
+        self._alike = self._alike + 1 + skipped if same else 0
+        self._gap_ns = (receipt.steady_ns - newest.receipt.steady_ns) // (1 + skipped) if newest else 0
+        self._newest = Arrival(serialized, stamp_ns, receipt)
 
     def settled(self, until: float) -> bool:
         """Whether the newest picture will be so still at `until`, in steady seconds, if the next one takes as long to
@@ -260,13 +270,15 @@ class JointInput(Source):
     """The joint states of one robot, by name, whoever publishes which part of them.
 
     decode: serialised message -> names and positions, raising InputError.
+    whole: whether each message so far had all of them.
     """
 
     def __init__(self, topic: str, decode: Callable[[bytes], tuple[Sequence[str], Sequence[float]]],
                  names: Sequence[str], max_age: float) -> None:
         super().__init__(topic, max_age)
         self._decode = decode
-        self._buffer = JointBuffer(names)
+        self._buffer, self._names = JointBuffer(names), frozenset(names)
+        self.whole = True
         self.clear()
 
     def clear(self) -> None:
@@ -281,13 +293,15 @@ class JointInput(Source):
         except InputError:
             return None
 
-    def receive(self, serialized: bytes, now: Now) -> None:
+    def receive(self, serialized: bytes, now: Now, came_ns: int | None = None, skipped: int = 0) -> None:
         """A message that is not well formed is refused, with `problem` set, and nothing of it is kept."""
-        stamp_ns = self._hear(header_stamp_ns(serialized), now)
+        given = header_stamp_ns(serialized)
+        receipt = self._hear(given, now, came_ns, skipped)
+        stamp_ns = given or receipt.ros_ns
         try:
             names, positions = self._decode(serialized)
-            overtaken = self._buffer.update(names, positions, stamp_ns, now.steady_ns, self._overtaken,
-                                            now.ros_ns - stamp_ns)
+            overtaken = self._buffer.update(names, positions, stamp_ns, receipt.steady_ns, self._overtaken,
+                                            receipt.ros_ns - stamp_ns)
         except InputError as error:
             self._refuse(str(error), now)
             return
@@ -295,6 +309,7 @@ class JointInput(Source):
             self.late += 1
             return
         self.problem, self._stamp_ns = None, stamp_ns
+        self.whole = self.whole and self._names.issubset(names)
 
     def state(self, now: Now) -> tuple[np.ndarray, int]:
         """(positions in the robot's order, stamp of the oldest of them). Raises NotReady."""

@@ -37,6 +37,11 @@ def send(source, seconds: float, body: bytes = b"x", stamp: float | None = None,
     source.receive(message(T + round((seconds if stamp is None else stamp) * S), body), now)
 
 
+def sample(source, seconds: float, body: bytes, came: float, skipped: int, ros: float | None = None) -> None:
+    """A message that came earlier than it is looked at, after others that nobody looked at."""
+    source.receive(message(T + round(came * S), body), at(seconds, ros), round(came * S), skipped)
+
+
 def why(call) -> str:
     with pytest.raises(NotReady) as error:
         call()
@@ -232,3 +237,56 @@ def test_an_optional_camera_is_left_out_while_it_is_of_no_use():
     hear(inputs, two=2.0, joints=2.0)
     assert why(lambda: inputs.snapshot(at(2.0))) == "/one: no message yet"
     assert [source.unusable for source in inputs] == [1, 0, 0]
+
+
+def test_pictures_that_nobody_looked_at_count_as_received_and_as_frozen_between_two_that_are_alike():
+    source = camera(frozen_after=6)
+    send(source, 1.0, b"a")
+    sample(source, 1.20, b"a", came=1.19, skipped=3)  # the fifth
+    assert source.received == 5 and source.picture(at(1.2)).pixels.tobytes() == b"a"
+    sample(source, 1.30, b"a", came=1.29, skipped=1)  # the seventh
+    assert source.received == 7
+    assert "frozen: its last 7 pictures are the same" in why(lambda: source.picture(at(1.3)))
+    sample(source, 1.40, b"b", came=1.39, skipped=1)
+    assert source.picture(at(1.4)).pixels.tobytes() == b"b"
+
+
+def test_the_age_of_a_picture_counts_from_when_it_came_not_from_when_it_was_looked_at():
+    source = camera()
+    sample(source, 1.4, b"a", came=1.0, skipped=0)
+    assert source.age(at(1.4)) == pytest.approx(0.4) and source.picture(at(1.45)).pixels.tobytes() == b"a"
+    assert "0.60 s ago" in why(lambda: source.picture(at(1.6)))
+
+
+def test_a_stamp_of_zero_is_replaced_by_when_the_picture_came():
+    source = camera()
+    source.receive(message(0, b"a"), at(1.3), round(1.1 * S), 0)
+    assert source.good_stamp_ns is None and source.picture(at(1.3)).arrival.stamp_ns == T + round(1.1 * S)
+
+
+def test_the_next_picture_is_expected_after_the_mean_gap_of_those_that_were_skipped():
+    source = camera()
+    send(source, 1.0, b"a")
+    sample(source, 1.3, b"b", came=1.3, skipped=2)
+    assert source.settled(1.39) and not source.settled(1.41)
+
+
+def test_a_simulated_time_that_stood_still_while_a_picture_waited_has_not_begun_again():
+    source = camera()
+    send(source, 1.0, b"a", stamp=0.0, ros=0.0)
+    source.receive(message(T, b"b"), at(3.0, ros=0.0), round(2.0 * S), 0)  # one second ago the simulation stood too
+    assert source.received == 2 and "has not changed for 2.00 s" in why(lambda: source.picture(at(3.0, ros=0.0)))
+    source.receive(message(T + S // 2, b"c"), at(3.5, ros=0.5), round(3.4 * S), 0)
+    assert source.picture(at(3.5, ros=0.5)).arrival.receipt == Now(round(3.4 * S), T + round(0.4 * S))
+    source.receive(message(T - 9 * S, b"d"), at(4.0, ros=-9.0), round(3.9 * S), 0)  # now it has
+    assert source.picture(at(4.0, ros=-9.0)).pixels.tobytes() == b"d"
+
+
+@pytest.mark.parametrize(("names", "whole"), [
+    ((("a", "b"), ("b", "c", "a")), True), ((("a", "b"), ("a",)), False), ((("b",), ("a", "b")), False)])
+def test_joint_states_are_whole_while_each_has_all_joints(names, whole):
+    source = JointInput("/joints", lambda data: (names[data[12]], [0.0] * len(names[data[12]])), ("a", "b"), 0.5)
+    for number in range(len(names)):
+        send(source, 1.0 + number / 10, bytes([number]))
+    source.clear()  # it is the robot that has such drivers, not the moment
+    assert source.whole is whole

@@ -62,6 +62,7 @@ class Diagnostics:
         if session is None:
             level = DiagnosticStatus.WARN if problems else DiagnosticStatus.OK
             return self._status("inputs", level, problems or ["not configured"], {})
+        session.look()
         now = Now(time.monotonic_ns(), 0)
         values: dict[str, object] = {}
         for source in session.inputs:

@@ -24,6 +24,7 @@ from ..embodiment.errors import on_one_line
 from ..settings import SettingsError
 from . import qos
 from .reader import NotByExecutor, Reader
+from .sampling import Sample, Wanted
 from .throttle import Throttle
 
 _PATIENCE = 1.0  # s
@@ -44,6 +45,7 @@ class Endpoints:
         self.subscriptions: list[Subscription] = []
         self._overridable: set[str] = set()  # names of parameters
         self._past_executor = NotByExecutor()
+        self._sensors: dict[Subscription, Wanted] = {}
         self._reader: Reader | None = None
         self._timer: Timer | None = None
 
@@ -73,14 +75,18 @@ class Endpoints:
         self.subscriptions.append(made)
         return made
 
-    def sensor(self, kind: type, topic: str, callback: Callable[[bytes], None]) -> Subscription:
-        """A subscription to serialised messages that come often; they do, from `read` on, in a thread of their own."""
-        return self.subscription(kind, topic, callback, qos.SENSOR, group=self._past_executor)
+    def sensor(self, kind: type, topic: str, callback: Callable[[Sample], None], wanted: Wanted) -> Subscription:
+        """A subscription to serialised messages that come often: from `read` on, in a thread of their own.
+
+        wanted: which of them are taken before the next tick; at a tick the newest one is."""
+        made = self.subscription(kind, topic, callback, qos.SENSOR, group=self._past_executor)
+        self._sensors[made] = wanted
+        return made
+
 
     def read(self, broken: Callable[[Exception], None]) -> None:
         """Hear the sensors, of which there are no more to come. broken: is given what ends that, or `tick`."""
-        sensors = [s for s in self.subscriptions if s.callback_group is self._past_executor]
-        self._reader = Reader(sensors, self._node.context, broken)
+        self._reader = Reader(self._sensors, self._node.context, broken)
 
     def tick(self, period: float | None, callback: Callable[[], None], clock: Clock) -> None:
         """From now on call back every `period` seconds of this clock, in the sensors' thread; None: never."""
@@ -90,6 +96,10 @@ class Endpoints:
         self._reader.tick_by(self._timer)
         if before is not None:
             self._node.destroy_timer(before)
+
+    def look(self) -> None:
+        """Return when the sensors' messages of by now were heard."""
+        self._reader.look()
 
     def strange_overrides(self, given: Iterable[str]) -> list[str]:
         """A line for each of these qos_overrides that none of the endpoints takes."""
@@ -126,7 +136,7 @@ class Endpoints:
             self._node.destroy_lifecycle_publisher(publisher)
         for publisher in self.lasting:
             self._node.destroy_publisher(publisher)
-        self.subscriptions, self.publishers, self.lasting = [], [], []
+        self.subscriptions, self.publishers, self.lasting, self._sensors = [], [], [], {}
 
     def _guarded(self, topic: str, callback: Callable) -> Callable:
         """No message may end the executor, which serves everything else too."""

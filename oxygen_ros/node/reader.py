@@ -7,7 +7,9 @@ rclpy's executor waits for the whole node, and gathers what to wait for anew, tw
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 
 from rclpy.callback_groups import CallbackGroup
@@ -17,6 +19,10 @@ from rclpy.guard_condition import GuardCondition
 from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.subscription import Subscription
 from rclpy.timer import Timer
+
+from .sampling import Sampled, Unsupported, Wanted, hear
+
+_MOMENT = 0.05  # s; a reader that is not busy takes less than a hundredth of it
 
 
 class NotByExecutor(CallbackGroup):
@@ -33,17 +39,22 @@ class NotByExecutor(CallbackGroup):
 
 
 class Reader:
-    """From construction to `stop`, gives each message of raw subscriptions to their callbacks.
+    """From construction to `stop`, gives the messages of raw subscriptions to their callbacks, as Samples.
 
+    Without ticks, every message when it comes. With them the newest at each tick, and between ticks those that are
+    wanted; where the middleware does not tell of messages, all are.
     broken: is given what ends that before its time: what a callback raises, too.
     """
 
-    def __init__(self, subscriptions: Sequence[Subscription], context: Context, broken: Callable[[Exception], None]
-                 ) -> None:
+    def __init__(self, subscriptions: Mapping[Subscription, Wanted], context: Context,
+                 broken: Callable[[Exception], None]) -> None:
         self._subscriptions, self._context, self._broken = subscriptions, context, broken
+        self._sampled: list[Sampled] = []
+        self._heard: list[Subscription] = []  # those that cannot be sampled
         self._wake = GuardCondition(None, None, context=context)
         self._stop = threading.Event()
         self._timer: Timer | None = None
+        self._looks: deque[threading.Event] = deque()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self._thread.start()
@@ -57,6 +68,13 @@ class Reader:
             raise RuntimeError("sensors are no longer heard") from self._failure
         self._timer = timer
         self._wake.trigger()
+
+    def look(self) -> None:
+        """Return when all that has come by now was given to the callbacks, or after a moment."""
+        looked = threading.Event()
+        self._looks.append(looked)
+        self._wake.trigger()
+        looked.wait(_MOMENT)
 
     def stop(self) -> None:
         """Return when no callback runs any more."""
@@ -73,11 +91,16 @@ class Reader:
             self._broken(error)
 
     def _read(self) -> None:
-        handles = [subscription.handle for subscription in self._subscriptions]
         with ExitStack() as used:
-            for handle in (self._context.handle, self._wake.handle, *handles):
+            for handle in (self._context.handle, self._wake.handle, *(s.handle for s in self._subscriptions)):
                 used.enter_context(handle)
-            wait_set = _rclpy.WaitSet(len(handles), 1, 1, 0, 0, 0, self._context.handle)
+            for subscription, wanted in self._subscriptions.items():
+                try:
+                    self._sampled.append(sampled := Sampled(subscription, wanted, self._wake))
+                    used.callback(sampled.close)
+                except Unsupported:
+                    self._heard.append(subscription)
+            wait_set = _rclpy.WaitSet(len(self._heard), 1, 1, 0, 0, 0, self._context.handle)
             while not self._stop.is_set():
                 timer = self._timer  # which may be destroyed just now
                 with suppress(InvalidHandle), timer.handle if timer else nullcontext():
@@ -87,16 +110,25 @@ class Reader:
         """Until something comes, and hear it."""
         wait_set.clear_entities()
         wait_set.add_guard_condition(self._wake.handle)
-        for subscription in self._subscriptions:
+        for subscription in self._heard:
             wait_set.add_subscription(subscription.handle)
         if timer is not None:
             wait_set.add_timer(timer.handle)
         wait_set.wait(-1)
-        if timer is not None and wait_set.is_ready("timer", 0):
+        looks = [self._looks.popleft() for _ in range(len(self._looks))]
+        ticks = timer is not None and wait_set.is_ready("timer", 0)
+        for index, subscription in enumerate(self._heard):
+            if wait_set.is_ready("subscription", index):
+                hear(subscription)
+        for sampled in self._sampled:
+            if sampled.wanted or ticks or looks or self._timer is None:
+                sampled.collect()
+        if ticks:
             timer.handle.call_timer()
             timer.callback()
-        for index, subscription in enumerate(self._subscriptions):
-            if wait_set.is_ready("subscription", index):
-                taken = subscription.handle.take_message(subscription.msg_type, True)
-                if taken is not None:
-                    subscription.callback(taken[0])
+        if ticks or self._timer is None:
+            next_tick_ns = time.monotonic_ns() + timer.timer_period_ns if ticks else None
+            for sampled in self._sampled:
+                sampled.plan(next_tick_ns)
+        for look in looks:
+            look.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 from rclpy.clock import Clock as RosClock
 from rclpy.clock import ClockType
@@ -27,9 +27,11 @@ from . import bond, graph, messages, qos
 from .endpoints import Endpoints
 from .frame_loop import FrameLoop
 from .publishers import Publishers
+from .sampling import AT_ONCE, AT_TICKS, Sample, Wanted, ahead
 from .throttle import Throttle
 
 _WARNING = "warning: "
+_GRAPH_PERIOD = 3.0  # s; one question about every endpoint takes longer than all the rest of a report
 
 
 class Session:
@@ -51,6 +53,7 @@ class Session:
         self._timing = threading.RLock()
         self.activated = 0.0  # time.monotonic
         self._ticking = False
+        self._graph_due, self._graph_problems = 0.0, list[str]()
         self._endpoints = Endpoints(node, self._throttle)
         self.loop = FrameLoop(lambda tick: self.frames.make(tick), broken, lambda due: self.frames.prepare(due))
         try:
@@ -76,7 +79,7 @@ class Session:
             pipeline, engine, lambda: self.settings.language, messages.instruction,
             reject=self.speech.refuse, complain=self._complain, info=self._log.info,
             warn=lambda text: self._warn("instruction", text), seed=self.settings.seed,
-            halt=lambda instruction_id: self.frames.halt(instruction_id),
+            halt=self._halt,
         )
         self.inputs = robot_inputs(
             self.settings, self.policy.robot.joints, Feed("joint_states", messages.joint_state),
@@ -137,11 +140,18 @@ class Session:
                 self._tick(True)
 
     def graph_problems(self) -> list[str]:
-        """What the ROS graph says against our subscriptions, a line each."""
+        """What the ROS graph says against our subscriptions, a line each; it is asked now and then."""
+        now = time.monotonic()
+        if now >= self._graph_due:
+            self._graph_due, self._graph_problems = now + _GRAPH_PERIOD, self._ask_graph()
+        return self._graph_problems
+
+    def _ask_graph(self) -> list[str]:
+        publishers = cache(self._node.get_publishers_info_by_topic)
         means = {camera: "frames see now one's picture, now the other's" for camera in self._cameras}
         means[self._joints] = "where they tell of the same joint, the last one to speak counts"
-        rivals = [line for source, then in means.items() for line in graph.rivals(self._node, source, then)]
-        return (graph.deaf(self._node, self._judged) + graph.unheard(self._node, self._endpoints.all_publishers)
+        rivals = [line for source, then in means.items() for line in graph.rivals(publishers, source, then)]
+        return (graph.deaf(publishers, self._judged) + graph.unheard(self._node, self._endpoints.all_publishers)
                 + rivals)
 
     # Topics
@@ -153,27 +163,41 @@ class Session:
     def _subscribe(self) -> None:
         subscribe = self._endpoints.subscription
 
-        def listen(kind: type, source: Source, hear: Callable[[bytes], None]) -> Subscription:
-            made = self._endpoints.sensor(kind, source.topic, hear)
+        def listen(kind: type, source: Source, hear: Callable[[Sample], None], wanted: Wanted) -> Subscription:
+            made = self._endpoints.sensor(kind, source.topic, hear, wanted)
             source.topic = made.topic_name
             return made
 
-        def look(camera: CameraInput, serialized: bytes) -> None:
-            camera.receive(serialized, self._now())
+        def receive(source: Source, sample: Sample) -> None:
+            source.receive(sample.serialized, self._now(), sample.came_ns, sample.skipped)
+
+        def see(camera: CameraInput, sample: Sample) -> None:
+            receive(camera, sample)
             if camera.settled(self.loop.next_tick):
                 self.loop.offer()
 
+        # A frame's picture is scaled before its tick, and so taken when it comes.
         self._cameras = [
-            listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, partial(look, camera))
+            listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, partial(see, camera), ahead)
             for name, camera in self.inputs.cameras.items()
         ]
         joints = self.inputs.joints
-        self._joints = listen(JointState, joints, lambda serialized: joints.receive(serialized, self._now()))
+        # Of messages with parts of a robot, the newest is not all that there is.
+        self._joints = listen(JointState, joints, partial(receive, joints),
+                              lambda next_tick_ns, gap_ns: AT_TICKS if joints.whole else AT_ONCE)
         volatile = subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION, entity="volatile")
         # That it matches no volatile publisher is what the other one is for, and no news to anybody.
         subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION_LATCHED, entity="latched")
         self._judged = [*self._cameras, self._joints, volatile]
         self._endpoints.read(self._broken)
+
+    def look(self) -> None:
+        """Hear now what has come and would be heard at the next tick."""
+        self._endpoints.look()
+
+    def _halt(self, instruction_id: int) -> None:
+        self.look()  # it may be the joints that say where to stay
+        self.frames.halt(instruction_id)
 
     def _on_instruction(self, serialized: bytes, info) -> None:
         self.instructions.hear(bytes(serialized), info["source_timestamp"])

@@ -1,4 +1,4 @@
-"""Messages past the executor: all of them heard, by nobody else, and an end that is told."""
+"""Messages past the executor: which of them are heard and when, by nobody else, and an end that is told."""
 
 import threading
 import time
@@ -7,11 +7,14 @@ import pytest
 import rclpy
 from rclpy.clock import Clock, ClockType
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import String
 
+from oxygen_ros import kernels
 from oxygen_ros.children import claim_domain
 from oxygen_ros.node import qos
 from oxygen_ros.node.reader import NotByExecutor, Reader
+from oxygen_ros.node.sampling import AT_ONCE, AT_TICKS, ahead
 from oxygen_ros.node.spinner import Spinner
 
 
@@ -32,6 +35,20 @@ def subscribe(node, topic, callback):
     return node.create_subscription(String, topic, callback, qos.INSTRUCTION, raw=True, callback_group=NotByExecutor())
 
 
+def at_once(next_tick_ns, gap_ns):
+    return AT_ONCE
+
+
+def at_ticks(next_tick_ns, gap_ns):
+    return AT_TICKS
+
+
+@pytest.fixture(params=["the middleware tells of messages", "it does not"])
+def middleware(request, monkeypatch):
+    if request.param == "it does not":
+        monkeypatch.setattr(kernels, "library", lambda: None)
+
+
 def wait_for(condition, seconds=10):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
@@ -39,13 +56,13 @@ def wait_for(condition, seconds=10):
     return condition()
 
 
-def test_every_message_is_heard_once_in_one_thread_until_the_end(node):
+def test_without_ticks_every_message_is_heard_once_in_one_thread_until_the_end(node, middleware):
     heard, threads = {"a": [], "b": []}, set()
 
     def hear(topic):
-        return lambda data: (heard[topic].append(data), threads.add(threading.current_thread().name))
+        return lambda sample: (heard[topic].append(sample), threads.add(threading.current_thread().name))
 
-    subscriptions = [subscribe(node, topic, hear(topic)) for topic in heard]
+    subscriptions = {subscribe(node, topic, hear(topic)): at_ticks for topic in heard}
     publishers = {topic: node.create_publisher(String, topic, qos.INSTRUCTION) for topic in heard}
     assert wait_for(lambda: all(p.get_subscription_count() for p in publishers.values()))
     publishers["a"].publish(String(data="before it reads"))
@@ -60,14 +77,112 @@ def test_every_message_is_heard_once_in_one_thread_until_the_end(node):
         publisher.publish(String(data="after the end"))
     time.sleep(0.3)
     assert (len(heard["a"]), len(heard["b"]), threads) == (21, 20, {"reader"})
-    assert b"b19" in heard["b"][-1]
+    assert b"b19" in heard["b"][-1].serialized
+    assert {sample.skipped for topic in heard for sample in heard[topic]} == {0}
+    came = [sample.came_ns for sample in heard["b"]]
+    assert came == sorted(came) and 0 < time.monotonic_ns() - came[-1] < 20e9
 
 
-def test_what_a_callback_raises_is_told_and_ends_it_and_who_asks_for_ticks_then_hears_of_it(node):
+class Stream:
+    """A topic on which somebody publishes twenty-five messages a second, each with its number."""
+
+    def __init__(self, node, depth=1):
+        self.sent, self.heard, self.at_ticks = 0, [], []
+        profile = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE)
+        self.subscription = node.create_subscription(
+            String, "stream", self.heard.append, profile, raw=True, callback_group=NotByExecutor())
+        self.publisher = node.create_publisher(String, "stream", QoSProfile(depth=100))
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        began = time.monotonic()
+        while time.monotonic() < began + 3:
+            self.publisher.publish(String(data=f"#{self.sent};"))
+            self.sent += 1
+            time.sleep(max(0, began + self.sent * 0.04 - time.monotonic()))
+
+    def number(self):
+        """Of the message that was heard last."""
+        return int(self.heard[-1].serialized.partition(b"#")[2].partition(b";")[0]) if self.heard else -1
+
+    def tick(self):
+        self.at_ticks.append((self.sent, self.number(), len(self.heard)))
+
+
+def run(node, stream, wanted, meanwhile=lambda reader: None):
+    reader = Reader({stream.subscription: wanted}, node.context, pytest.fail)
+    assert wait_for(stream.publisher.get_subscription_count)
+    timer = node.create_timer(0.2, stream.tick, NotByExecutor(), Clock(clock_type=ClockType.STEADY_TIME))
+    reader.tick_by(timer)
+    stream.thread.start()
+    meanwhile(reader)
+    stream.thread.join()
+    reader.tick_by(None)
+    assert wait_for(lambda: stream.number() == stream.sent - 1)
+    reader.stop()
+    node.destroy_timer(timer)
+    assert sum(1 + sample.skipped for sample in stream.heard) == stream.sent
+    # At a tick the newest is known; one may be on its way.
+    assert len(stream.at_ticks) >= 10 and all(number >= sent - 2 for sent, number, _ in stream.at_ticks if sent)
+
+
+def test_between_ticks_only_what_will_be_the_newest_at_the_next_one_is_taken(node):
+    stream = Stream(node)
+    run(node, stream, ahead)
+    assert stream.sent == 75 and len(stream.heard) < 45
+    # And that when it comes: at most ticks nothing is left to take.
+    gaps = [after - before for (_, _, before), (_, _, after) in zip(stream.at_ticks, stream.at_ticks[1:])]
+    assert sum(gaps) / len(gaps) < 2.5
+
+
+def test_what_is_wanted_at_ticks_alone_is_taken_then_and_when_somebody_looks(node):
+    stream, looks = Stream(node), []
+
+    def look(reader):
+        for _ in range(20):
+            time.sleep(0.1)
+            sent = stream.sent
+            reader.look()
+            looks.append((sent, stream.number()))
+
+    run(node, stream, at_ticks, look)
+    assert all(number >= sent - 2 for sent, number in looks)
+    assert len(stream.heard) <= len(stream.at_ticks) + len(looks) + 3
+
+
+def test_what_is_always_wanted_at_once_is_all_taken(node):
+    stream = Stream(node)
+    run(node, stream, at_once)
+    assert [sample.skipped for sample in stream.heard] == [0] * 75
+
+
+def test_a_longer_queue_is_emptied_at_each_tick_and_nothing_skipped(node):
+    stream = Stream(node, depth=20)
+    run(node, stream, at_ticks)
+    assert [sample.skipped for sample in stream.heard] == [0] * 75
+
+
+def test_a_middleware_that_does_not_tell_has_all_taken(node, monkeypatch):
+    monkeypatch.setattr(kernels, "library", lambda: None)
+    stream = Stream(node)
+    run(node, stream, at_ticks)
+    assert [sample.skipped for sample in stream.heard] == [0] * 75
+
+
+def test_messages_after_the_end_find_nobody(node):
+    stream = Stream(node)
+    for _ in range(3):
+        Reader({stream.subscription: ahead}, node.context, pytest.fail).stop()
+    stream.thread.start()
+    stream.thread.join()
+    assert not stream.heard and stream.sent == 75
+
+
+def test_what_a_callback_raises_is_told_and_ends_it_and_who_asks_for_ticks_then_hears_of_it(node, middleware):
     told, ended = [], threading.Event()
-    subscription = subscribe(node, "a", lambda data: 1 / 0)
+    subscription = subscribe(node, "a", lambda sample: 1 / 0)
     publisher = node.create_publisher(String, "a", qos.INSTRUCTION)
-    reader = Reader([subscription], node.context, lambda error: (told.append(error), ended.set()))
+    reader = Reader({subscription: at_ticks}, node.context, lambda error: (told.append(error), ended.set()))
     assert wait_for(publisher.get_subscription_count)
     publisher.publish(String(data="x"))
     assert ended.wait(10)
@@ -88,7 +203,7 @@ def test_it_ticks_by_one_timer_at_a_time_until_that_is_taken_away(node):
         return node.create_timer(
             period, lambda: ticks[name].append(threading.current_thread().name), NotByExecutor(), clock)
 
-    reader = Reader([], node.context, pytest.fail)
+    reader = Reader({}, node.context, pytest.fail)
     slow = tick_by("slow", 100.0)
     reader.tick_by(slow)
     fast = tick_by("fast", 0.01)

@@ -78,7 +78,12 @@ class Feeder:
         before = [source.received for source in sources]
         self.publishers[message.topic].publish(message.data)
         if sources:
-            self.wait(lambda: [s.received for s in sources] == [n + 1 for n in before], f"{message.topic} heard")
+
+            def heard() -> bool:
+                session.look()
+                return [source.received for source in sources] == [count + 1 for count in before]
+
+            self.wait(heard, f"{message.topic} heard")
         else:
             self.wait(lambda: session.instructions.task is not None, "the instruction obeyed")
 
