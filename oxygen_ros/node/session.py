@@ -27,7 +27,7 @@ from . import bond, graph, messages, qos
 from .endpoints import Endpoints
 from .frame_loop import FrameLoop
 from .publishers import Publishers
-from .sampling import AT_ONCE, AT_TICKS, Sample, Wanted, ahead
+from .sampling import AT_ONCE, Sample, Wanted, ahead
 from .throttle import Throttle
 
 _WARNING = "warning: "
@@ -184,7 +184,7 @@ class Session:
         joints = self.inputs.joints
         # Of messages with parts of a robot, the newest is not all that there is.
         self._joints = listen(JointState, joints, partial(receive, joints),
-                              lambda next_tick_ns, gap_ns: AT_TICKS if joints.whole else AT_ONCE)
+                              lambda next_tick_ns, gap_ns: ahead(next_tick_ns, gap_ns) if joints.whole else AT_ONCE)
         volatile = subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION, entity="volatile")
         # That it matches no volatile publisher is what the other one is for, and no news to anybody.
         subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION_LATCHED, entity="latched")
