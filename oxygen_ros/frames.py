@@ -128,11 +128,15 @@ class Frames:
                        "there are no joint positions to stay at")
 
     def prepare(self, next_tick: float) -> None:
-        """Scale what the next frame will probably be made from: pictures that no newer one is expected to follow before
-        `next_tick`, in seconds of time.monotonic."""
-        if self._instructions.task is not None:
-            with suppress(Exception):  # the frame meets it too, and answers for it
-                self._policy.pipeline.prepare(self._inputs.settled(next_tick, self._now()))
+        """Do ahead what the next frame will probably need: pictures, and joints, that no newer ones are expected to follow
+        before `next_tick`, in seconds of time.monotonic."""
+        task, now, pipeline = self._instructions.task, self._now(), self._policy.pipeline
+        if task is None:
+            return
+        with suppress(Exception):  # the frame meets it too, and answers for it
+            pipeline.prepare(self._inputs.settled(next_tick, now))
+            if self._inputs.joints.settled(next_tick):
+                pipeline.expect(self._inputs.joints.state(now)[0], task.text)
 
     def make(self, tick: Tick) -> None:
         """A frame may fail; the loop, the node and the next frame do not."""

@@ -116,6 +116,7 @@ class Source(ABC):
         self._untold: Reason | None = None
         self._unstamped: Reason | None = None
         self._heard: Now | None = None  # the last message, whatever it was worth
+        self._gap_ns = 0  # between the last two, in time of receipt
 
     def complaints(self, now: Now) -> list[Reason]:
         """What is wrong with messages that came lately, though there may be others to make a frame from."""
@@ -134,6 +135,12 @@ class Source(ABC):
         heard = self._heard
         return None if heard is None else (now.steady_ns - heard.steady_ns) / 1e9
 
+    def settled(self, until: float) -> bool:
+        """Whether the last message will be so still at `until`, in steady seconds, if the next one takes as long to come
+        as it did."""
+        heard = self._heard
+        return heard is not None and heard.steady_ns + self._gap_ns >= until * 1e9
+
     @abstractmethod
     def receive(self, serialized: bytes, now: Now, came_ns: int | None = None, skipped: int = 0) -> None:
         """came_ns: when the message came, by the steady clock; None: now. skipped: messages that came between it and the
@@ -147,13 +154,13 @@ class Source(ABC):
         """Note that a message came; its receipt."""
         if self._heard is not None and self._heard.ros_ns - now.ros_ns > FUTURE_TOLERANCE * 1e9:
             self.clear()  # time began again, as that of a bag played in a loop
-        receipt = now
+        receipt, before = now, self._heard
         if came_ns is not None:  # simulated time may have stood still since
             earliest_ns = min(self._heard.ros_ns if self._heard else 0, now.ros_ns)
             receipt = Now(came_ns, max(earliest_ns, now.ros_ns - (now.steady_ns - came_ns)))
         self.received += 1 + skipped
         self.stampless += not stamp_ns
-        self._heard = receipt
+        self._heard, self._gap_ns = receipt, (receipt.steady_ns - before.steady_ns) // (1 + skipped) if before else 0
         self._unstamped = None if stamp_ns else Reason(
             self.topic, f"stamp is 0, {receipt.ros_ns / 1e9:.0f} s before {self.clock.name}, so the time of receipt "
             "counts; let the driver stamp its messages")
@@ -210,7 +217,6 @@ class CameraInput(Source):
     def clear(self) -> None:
         self.problem = self._refusal = self._untold = self._heard = None
         self._alike = 0  # pictures before the newest one that had its bytes, or were skipped between two that had
-        self._gap_ns = 0  # between the last two, in time of receipt
         self._newest: Arrival | None = None
         self._tried: Arrival | None = None
         self._good: Picture | None = None
@@ -233,14 +239,7 @@ class CameraInput(Source):
             return
         same = self.frozen_after and newest is not None and same_but_for_stamp(serialized, newest.serialized)
         self._alike = self._alike + 1 + skipped if same else 0
-        self._gap_ns = (receipt.steady_ns - newest.receipt.steady_ns) // (1 + skipped) if newest else 0
         self._newest = Arrival(serialized, stamp_ns, receipt)
-
-    def settled(self, until: float) -> bool:
-        """Whether the newest picture will be so still at `until`, in steady seconds, if the next one takes as long to
-        come as it did."""
-        newest = self._newest
-        return newest is not None and newest.receipt.steady_ns + self._gap_ns >= until * 1e9
 
     def picture(self, now: Now) -> Picture:
         """The newest good picture. A broken one is refused once, with `problem` set, and the last good one ages on.

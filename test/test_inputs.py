@@ -271,6 +271,13 @@ def test_the_next_picture_is_expected_after_the_mean_gap_of_those_that_were_skip
     assert source.settled(1.39) and not source.settled(1.41)
 
 
+def test_joints_are_settled_as_pictures_are():
+    source = JointInput("/joints", lambda data: (("a",), [0.0]), ("a",), 0.5)
+    for came in (1.0, 1.02, 1.04):
+        send(source, came)
+    assert source.settled(1.055) and not source.settled(1.065)
+
+
 def test_a_simulated_time_that_stood_still_while_a_picture_waited_has_not_begun_again():
     source = camera()
     send(source, 1.0, b"a", stamp=0.0, ros=0.0)

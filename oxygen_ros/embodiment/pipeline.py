@@ -48,7 +48,7 @@ class Pipeline:
     LeRobot 0.4.4 did; None (everyone else) writes the real dimensions only.
     padding: of pictures that are not square, in model scale; only for resize "lerobot".
     language_prompts: see `language_prompt`. shares_task_only: language continues the prompt up to its task text.
-    It keeps the last task's text at hand, so `observe` is for one thread.
+    It keeps the last task's text at hand, and what was prepared, so `observe` is for one thread.
     Raises InputError, at construction, where robot, statistics and model do not fit each other.
     """
 
@@ -81,6 +81,7 @@ class Pipeline:
         self._writer = PromptWriter(tokenizer, robot.prompt, max_tokens)
         self._language_prompts, self._shares_task_only = language_prompts, shares_task_only
         self._prepared: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # camera -> picture, what the model sees of it
+        self._converted: tuple[np.ndarray, np.ndarray] = np.empty(0), np.empty(0)  # the last state, in model units
         self._state, self._actions = (
             Normalizer(
                 normalization if isinstance(normalization, str) else normalization[feature],
@@ -97,16 +98,16 @@ class Pipeline:
         blank task.
         """
         state = np.asarray(state, np.float64)
-        model_state = self.robot.to_model_state(state)
-        if not np.isfinite(model_state).all():
-            bad = [name for name, value in zip(self.robot.joints, model_state) if not np.isfinite(value)]
-            raise InputError("state", f"no finite {', '.join(bad)}", "finite numbers")
-        return self._assemble(images, model_state, task, self.robot.range_warnings(state))
+        return self._assemble(images, self._model_state(state), task, self.robot.range_warnings(state))
 
     def prepare(self, images: Mapping[str, np.ndarray]) -> None:
         """Scale pictures, as `observe` takes them, that are likely to come next. They must not change any more."""
         cameras = [camera for camera in self.robot.cameras if camera.name in images]
         self._prepared = {c.name: (images[c.name], self._square(c, images[c.name])) for c in cameras}
+
+    def expect(self, state: np.ndarray, task: str) -> None:
+        """The same for a state and a task. Raises InputError, as `observe` would."""
+        self._writer.expect(task, self._written(self._model_state(np.asarray(state, np.float64))))
 
     def rehearse(self, cameras: Collection[str]) -> ModelInput:
         """Model input of blank JPEG pictures of these cameras and a state in the midst of the statistics.
@@ -155,6 +156,17 @@ class Pipeline:
         if "{text}" in prompt:
             prompt = prompt.replace("{text}", clean_text(text))
         return np.array([self.tokenizer.bos] * whole + self.tokenizer.encode(prompt), np.int64)
+
+    def _model_state(self, state: np.ndarray) -> np.ndarray:
+        """Raises InputError."""
+        if np.array_equal(state, self._converted[0]):
+            return self._converted[1]
+        model_state = self.robot.to_model_state(state)
+        if not np.isfinite(model_state).all():
+            bad = [name for name, value in zip(self.robot.joints, model_state) if not np.isfinite(value)]
+            raise InputError("state", f"no finite {', '.join(bad)}", "finite numbers")
+        self._converted = state, model_state
+        return model_state
 
     def _written(self, model_state: np.ndarray) -> np.ndarray:
         written = self._state.normalize(model_state)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .prompt import encode_prompt, shorten, surround, task_text
+from .prompt import Prompt, encode_prompt, shorten, surround, task_text
 from .tokenizer import Tokenizer
 
 
@@ -20,6 +20,7 @@ class PromptWriter:
     def __init__(self, tokenizer: Tokenizer, form: str, max_tokens: int):
         self._tokenizer, self._form, self._max_tokens = tokenizer, form, max_tokens
         self._task: str | None = None
+        self._encoded: tuple[Prompt | None, list[int]] = None, []  # the last prompt, and its ids
 
     def write(self, task: str, state: np.ndarray) -> tuple[list[int], str | None]:
         """(ids with begin-of-sequence, a warning or None) of a raw task text and the normalised state [D].
@@ -31,14 +32,14 @@ class PromptWriter:
             self._begin(task)
         prompt = surround(self._form, self._text, state)
         if self._may_fit:
-            ids = encode_prompt(self._tokenizer, prompt)
+            ids = self._encode(prompt)
             if len(ids) <= self._max_tokens:
                 return ids, None
             self._tokens = len(ids)
         elif not self._tokens:
             self._tokens = len(encode_prompt(self._tokenizer, prompt))
         prompt = surround(self._form, self._kept, state)
-        ids = [] if self._kept is self._text else encode_prompt(self._tokenizer, prompt)
+        ids = [] if self._kept is self._text else self._encode(prompt)
         if not ids or len(ids) > self._max_tokens:
             prompt, ids = shorten(self._tokenizer, prompt, self._max_tokens)
             self._kept = prompt.task
@@ -47,11 +48,21 @@ class PromptWriter:
             f"task text shortened from {len(self._text)} to {len(self._kept)} characters, {len(ids)} tokens"
         )
 
+    def expect(self, task: str, state: np.ndarray) -> None:
+        """Do ahead what takes longest of `write`, whose result and warnings do not depend on it."""
+        if task == self._task:
+            self._encode(surround(self._form, self._text if self._may_fit else self._kept, state))
+
     def common(self, ids: list[int]) -> int:
         """How many of these ids, the last written, are those of the prompt up to the end of its task text."""
         prompt = replace(surround(self._form, self._kept, np.empty(0)), after="", then="")
         until = encode_prompt(self._tokenizer, prompt)
         return next((i for i, (ours, theirs) in enumerate(zip(ids, until)) if ours != theirs), min(len(ids), len(until)))
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        if prompt != self._encoded[0]:
+            self._encoded = prompt, encode_prompt(self._tokenizer, prompt)
+        return self._encoded[1]
 
     def _begin(self, task: str) -> None:
         self._text = self._kept = task_text(self._form, task)

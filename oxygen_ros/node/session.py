@@ -170,15 +170,12 @@ class Session:
 
         def receive(source: Source, sample: Sample) -> None:
             source.receive(sample.serialized, self._now(), sample.came_ns, sample.skipped)
-
-        def see(camera: CameraInput, sample: Sample) -> None:
-            receive(camera, sample)
-            if camera.settled(self.loop.next_tick):
+            if source.settled(self.loop.next_tick):
                 self.loop.offer()
 
         # A frame's picture is scaled before its tick, and so taken when it comes.
         self._cameras = [
-            listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, partial(see, camera), ahead)
+            listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, partial(receive, camera), ahead)
             for name, camera in self.inputs.cameras.items()
         ]
         joints = self.inputs.joints

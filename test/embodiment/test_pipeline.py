@@ -247,3 +247,31 @@ def test_prepared_pictures_are_those_very_ones(aloha):
     seen = aloha.observe(newer, state, "wave").images
     np.testing.assert_array_equal(seen[0], plain[1])
     np.testing.assert_array_equal(seen[1:], plain[1:])
+
+
+def test_whatever_is_expected_the_observation_is_the_same(recorded, tokenizer):
+    """Also where tasks are shortened, and stay as short as the longest state has made them."""
+    guessing, plain = (aloha_with(recorded, tokenizer, max_tokens=100) for _ in range(2))
+    joints = np.array(list(recorded["robots"]["aloha_pi05"]["raw_state"].values())[0])
+    tasks = ["transfer the cube", "put every single one of the cubes into the box " * 2, "stop " * 60]
+    states = [joints, joints + 0.1, np.zeros_like(joints)]
+    shortened, random = 0, np.random.default_rng(3)
+    for _ in range(60):
+        for task, state in random.integers(3, size=(random.integers(3), 2)):
+            guessing.expect(states[state], tasks[task])
+        task, state = random.integers(3, size=2)
+        ours, theirs = (p.observe(PICTURES, states[state], tasks[task]) for p in (guessing, plain))
+        assert ours.tokens.tolist() == theirs.tokens.tolist() and ours.warnings == theirs.warnings
+        assert np.array_equal(ours.state, theirs.state)
+        shortened += "shortened" in str(ours.warnings)
+    assert 20 < shortened < 60
+
+
+def test_a_state_that_cannot_be_used_is_not_expected_either(aloha):
+    joints = np.zeros(14)
+    aloha.observe(PICTURES, joints, "go")
+    for spoilt in (np.full(14, np.nan), np.zeros(13)):
+        with pytest.raises(InputError, match="state"):
+            aloha.expect(spoilt, "go")
+        with pytest.raises(InputError, match="state"):
+            aloha.observe(PICTURES, spoilt, "go")
