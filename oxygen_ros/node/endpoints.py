@@ -78,11 +78,11 @@ class Endpoints:
     def sensor(self, kind: type, topic: str, callback: Callable[[Sample], None], wanted: Wanted) -> Subscription:
         """A subscription to serialised messages that come often: from `read` on, in a thread of their own.
 
-        wanted: which of them are taken before the next tick; at a tick the newest one is."""
+        wanted: which of them are taken before the next tick; at a tick the newest one is.
+        """
         made = self.subscription(kind, topic, callback, qos.SENSOR, group=self._past_executor)
         self._sensors[made] = wanted
         return made
-
 
     def read(self, broken: Callable[[Exception], None]) -> None:
         """Hear the sensors, of which there are no more to come. broken: is given what ends that, or `tick`."""
@@ -99,7 +99,9 @@ class Endpoints:
 
     def look(self) -> None:
         """Return when the sensors' messages of by now were heard."""
-        self._reader.look()
+        reader = self._reader  # `close` in another thread may take it away at any time
+        if reader is not None:
+            reader.look()
 
     def strange_overrides(self, given: Iterable[str]) -> list[str]:
         """A line for each of these qos_overrides that none of the endpoints takes."""

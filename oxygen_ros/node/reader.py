@@ -70,11 +70,12 @@ class Reader:
         self._wake.trigger()
 
     def look(self) -> None:
-        """Return when all that has come by now was given to the callbacks, or after a moment."""
+        """Return when all that has come by now was given to the callbacks, or after a moment; at once when stopped."""
         looked = threading.Event()
         self._looks.append(looked)
-        self._wake.trigger()
-        looked.wait(_MOMENT)
+        with suppress(InvalidHandle):  # it was stopped just now
+            self._wake.trigger()
+            looked.wait(_MOMENT)
 
     def stop(self) -> None:
         """Return when no callback runs any more."""
@@ -120,15 +121,15 @@ class Reader:
         for index, subscription in enumerate(self._heard):
             if wait_set.is_ready("subscription", index):
                 hear(subscription)
+        all_wanted = ticks or self._timer is None
+        next_tick_ns = time.monotonic_ns() + timer.timer_period_ns if ticks else None
         for sampled in self._sampled:
-            if sampled.wanted or ticks or looks or self._timer is None:
+            if all_wanted:
+                sampled.plan(next_tick_ns)  # before what it has is collected: what comes meanwhile goes by the plan
+            if all_wanted or looks or sampled.wanted:
                 sampled.collect()
         if ticks:
             timer.handle.call_timer()
             timer.callback()
-        if ticks or self._timer is None:
-            next_tick_ns = time.monotonic_ns() + timer.timer_period_ns if ticks else None
-            for sampled in self._sampled:
-                sampled.plan(next_tick_ns)
         for look in looks:
             look.set()

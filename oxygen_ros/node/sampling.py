@@ -18,7 +18,7 @@ from .. import kernels
 
 Wanted = Callable[[int, int], int]
 """(when the next tick is due, how far apart messages come) -> from when on they are not to wait for the tick; in ns."""
-AT_ONCE, AT_TICKS = 0, 2**62
+AT_ONCE = 0
 
 
 class _Arrivals(ctypes.Structure):

@@ -14,7 +14,7 @@ from oxygen_ros import kernels
 from oxygen_ros.children import claim_domain
 from oxygen_ros.node import qos
 from oxygen_ros.node.reader import NotByExecutor, Reader
-from oxygen_ros.node.sampling import AT_ONCE, AT_TICKS, ahead
+from oxygen_ros.node.sampling import AT_ONCE, ahead
 from oxygen_ros.node.spinner import Spinner
 
 
@@ -40,7 +40,7 @@ def at_once(next_tick_ns, gap_ns):
 
 
 def at_ticks(next_tick_ns, gap_ns):
-    return AT_TICKS
+    return 2**62
 
 
 @pytest.fixture(params=["the middleware tells of messages", "it does not"])
@@ -167,6 +167,37 @@ def test_a_middleware_that_does_not_tell_has_all_taken(node, monkeypatch):
     stream = Stream(node)
     run(node, stream, at_ticks)
     assert [sample.skipped for sample in stream.heard] == [0] * 75
+
+
+def test_what_comes_while_the_messages_of_the_last_tick_are_heard_is_heard_too(node):
+    heard, over, late = [], threading.Event(), threading.Event()
+    publisher = node.create_publisher(String, "a", qos.INSTRUCTION)
+
+    def hear(sample):
+        heard.append(sample.serialized)
+        if over.is_set() and not late.is_set():
+            late.set()
+            publisher.publish(String(data="late"))
+            time.sleep(0.3)  # it has come when this returns
+
+    subscription = subscribe(node, "a", hear)
+    reader = Reader({subscription: at_ticks}, node.context, pytest.fail)
+    assert wait_for(publisher.get_subscription_count)
+    timer = node.create_timer(0.05, lambda: publisher.publish(String(data="tick")), NotByExecutor(),
+                              Clock(clock_type=ClockType.STEADY_TIME))
+    reader.tick_by(timer)
+    assert wait_for(lambda: len(heard) > 5)
+    over.set()
+    reader.tick_by(None)
+    assert wait_for(lambda: b"late" in heard[-1])
+    reader.stop()
+    node.destroy_timer(timer)
+
+
+def test_who_looks_when_it_has_ended_is_not_kept(node):
+    reader = Reader({}, node.context, pytest.fail)
+    reader.stop()
+    reader.look()
 
 
 def test_messages_after_the_end_find_nobody(node):
