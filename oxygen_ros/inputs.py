@@ -143,8 +143,10 @@ class Source(ABC):
 
     @abstractmethod
     def receive(self, serialized: bytes, now: Now, came_ns: int | None = None, skipped: int = 0) -> None:
-        """came_ns: when the message came, by the steady clock; None: now. skipped: messages that came between it and the
-        one before, and were not looked at."""
+        """Take a serialised message.
+
+        came_ns: when it came, by the steady clock; None: now. skipped: how many that came just before it nobody took.
+        """
 
     @abstractmethod
     def clear(self) -> None:

@@ -1,5 +1,5 @@
-// A picture scaled in whole numbers as Pillow does it: along its rows, then along its columns, with weights of 2^22 in all
-// and a rounding to bytes after each.
+// A picture scaled in whole numbers as Pillow does it: along its rows, then along its columns, with weights that add up
+// to 2^22 and a rounding to bytes after each.
 
 #include "resize.hpp"
 

@@ -10,8 +10,8 @@ from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
 from rclpy.subscription import Subscription
 from rclpy.topic_endpoint_info import TopicEndpointInfo
 
-Publishers = Callable[[str], Sequence[TopicEndpointInfo]]
-"""Those of a topic: `Node.get_publishers_info_by_topic`, which takes its time."""
+PublishersOf = Callable[[str], Sequence[TopicEndpointInfo]]
+"""`Node.get_publishers_info_by_topic`, which takes its time: callers may remember what it said."""
 
 
 def twins(node: Node) -> list[str]:
@@ -24,12 +24,12 @@ def twins(node: Node) -> list[str]:
             "start them with -r __node:= or -r __ns:="]
 
 
-def deaf(publishers: Publishers, subscriptions: Iterable[Subscription]) -> list[str]:
+def deaf(publishers_of: PublishersOf, subscriptions: Iterable[Subscription]) -> list[str]:
     """A line for each publisher that a subscription cannot hear, with topic and types or policies."""
     lines = []
     for subscription in subscriptions:
         ours = _type_name(subscription.msg_type)
-        for publisher in publishers(subscription.topic_name):
+        for publisher in publishers_of(subscription.topic_name):
             who = f"{subscription.topic_name}: not heard from {_who(publisher)}, which publishes"
             if publisher.topic_type != ours:
                 lines.append(f"{who} {publisher.topic_type}, expected {ours}")
@@ -59,10 +59,10 @@ def unheard(node: Node, publishers: Iterable[Publisher]) -> list[str]:
     return lines
 
 
-def rivals(publishers: Publishers, subscription: Subscription, means: str) -> list[str]:
+def rivals(publishers_of: PublishersOf, subscription: Subscription, means: str) -> list[str]:
     """A line if several nodes publish what a subscription hears. means: what comes of it."""
     ours, topic = _type_name(subscription.msg_type), subscription.topic_name
-    names = sorted({_who(p) for p in publishers(topic) if p.topic_type == ours})
+    names = sorted({_who(p) for p in publishers_of(topic) if p.topic_type == ours})
     return [f"{topic}: {len(names)} publishers, {' and '.join(names)}; {means}"] if len(names) > 1 else []
 
 

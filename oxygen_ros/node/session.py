@@ -147,11 +147,11 @@ class Session:
         return self._graph_problems
 
     def _ask_graph(self) -> list[str]:
-        publishers = cache(self._node.get_publishers_info_by_topic)
+        publishers_of = cache(self._node.get_publishers_info_by_topic)
         means = {camera: "frames see now one's picture, now the other's" for camera in self._cameras}
         means[self._joints] = "where they tell of the same joint, the last one to speak counts"
-        rivals = [line for source, then in means.items() for line in graph.rivals(publishers, source, then)]
-        return (graph.deaf(publishers, self._judged) + graph.unheard(self._node, self._endpoints.all_publishers)
+        rivals = [line for source, then in means.items() for line in graph.rivals(publishers_of, source, then)]
+        return (graph.deaf(publishers_of, self._judged) + graph.unheard(self._node, self._endpoints.all_publishers)
                 + rivals)
 
     # Topics
@@ -173,7 +173,7 @@ class Session:
             if source.settled(self.loop.next_tick):
                 self.loop.offer()
 
-        # A frame's picture is scaled before its tick, and so taken when it comes.
+        # A frame's pictures are scaled before its tick, and so taken when they come.
         self._cameras = [
             listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, partial(receive, camera), ahead)
             for name, camera in self.inputs.cameras.items()

@@ -126,7 +126,7 @@ class CompiledTransformer:
             action_out.bias.data_ptr(),
         )
         with self._call(x, rotary, [self.suffix(strip)], range(len(x)), plan[0]) as call:
-            library().oxygen_denoise(self._panels.generation, ctypes.byref(self._sizes), ctypes.byref(call), ctypes.byref(chunk))
+            library().oxygen_denoise(self._panels.generation, *map(ctypes.byref, (self._sizes, call, chunk)))
         return actions
 
     def prefix(self, strip: Strip, causal_from: int | None) -> Run:

@@ -58,8 +58,9 @@ def test_whatever_way_the_pixels_lie(way, view):
 def test_shapes(way, shapes):
     (height, width), to = shapes
     noise = np.random.default_rng(height * width)
-    for image in (noise.integers(0, 256, (height, width, 3), np.uint8),
-                  noise.choice([0, 255], (height, width, 3)).astype(np.uint8), np.full((height, width, 3), 255, np.uint8)):
+    size = height, width, 3
+    for image in (noise.integers(0, 256, size, np.uint8), noise.choice([0, 255], size).astype(np.uint8),
+                  np.full(size, 255, np.uint8)):
         assert np.array_equal(scaled(image, *to), one_axis_at_a_time(image, *to))
 
 
