@@ -128,8 +128,8 @@ class Frames:
                        "there are no joint positions to stay at")
 
     def prepare(self, next_tick: float) -> None:
-        """Do ahead what the next frame will probably need: pictures, and joints, that no newer ones are expected to follow
-        before `next_tick`, in seconds of time.monotonic."""
+        """Do ahead what the next frame will probably need: of pictures and of joints that no newer ones are expected to
+        follow before `next_tick`, in seconds of time.monotonic."""
         task, now, pipeline = self._instructions.task, self._now(), self._policy.pipeline
         if task is None:
             return

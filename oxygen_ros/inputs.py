@@ -136,8 +136,8 @@ class Source(ABC):
         return None if heard is None else (now.steady_ns - heard.steady_ns) / 1e9
 
     def settled(self, until: float) -> bool:
-        """Whether the last message will be so still at `until`, in steady seconds, if the next one takes as long to come
-        as it did."""
+        """Whether the last message will be so still at `until`, in steady seconds, if the next one takes as long to
+        come as it did."""
         heard = self._heard
         return heard is not None and heard.steady_ns + self._gap_ns >= until * 1e9
 

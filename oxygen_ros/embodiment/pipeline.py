@@ -161,6 +161,7 @@ class Pipeline:
         """Raises InputError."""
         if np.array_equal(state, self._converted[0]):
             return self._converted[1]
+        state = state.copy()  # who gave it may change it, and give it again
         model_state = self.robot.to_model_state(state)
         if not np.isfinite(model_state).all():
             bad = [name for name, value in zip(self.robot.joints, model_state) if not np.isfinite(value)]

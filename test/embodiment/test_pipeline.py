@@ -267,6 +267,16 @@ def test_whatever_is_expected_the_observation_is_the_same(recorded, tokenizer):
     assert 20 < shortened < 60
 
 
+def test_a_state_that_was_changed_in_place_is_another_one(aloha):
+    joints = np.zeros(14)
+    aloha.observe(PICTURES, joints, "go")
+    joints[:] = 0.3
+    seen = aloha.observe(PICTURES, joints, "go")
+    other = aloha.observe(PICTURES, np.full(14, 0.3), "go")
+    assert np.array_equal(seen.state, other.state) and seen.tokens.tolist() == other.tokens.tolist()
+    assert np.array_equal(seen.state, aloha.robot.to_model_state(np.full(14, 0.3)))
+
+
 def test_a_state_that_cannot_be_used_is_not_expected_either(aloha):
     joints = np.zeros(14)
     aloha.observe(PICTURES, joints, "go")
