@@ -97,11 +97,11 @@ class Endpoints:
         if before is not None:
             self._node.destroy_timer(before)
 
-    def look(self) -> None:
-        """Return when the sensors' messages of by now were heard."""
+    def look(self, sensor: Subscription | None = None) -> None:
+        """Return when a sensor's messages of by now were heard, or those of all."""
         reader = self._reader  # `close` in another thread may take it away at any time
         if reader is not None:
-            reader.look()
+            reader.look(sensor)
 
     def strange_overrides(self, given: Iterable[str]) -> list[str]:
         """A line for each of these qos_overrides that none of the endpoints takes."""

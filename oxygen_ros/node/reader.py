@@ -54,7 +54,7 @@ class Reader:
         self._wake = GuardCondition(None, None, context=context)
         self._stop = threading.Event()
         self._timer: Timer | None = None
-        self._looks: deque[threading.Event] = deque()
+        self._looks: deque[tuple[Subscription | None, threading.Event]] = deque()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self._thread.start()
@@ -69,10 +69,11 @@ class Reader:
         self._timer = timer
         self._wake.trigger()
 
-    def look(self) -> None:
-        """Return when all that has come by now was given to the callbacks, or after a moment; at once when stopped."""
+    def look(self, subscription: Subscription | None = None) -> None:
+        """Return when all that has come by now, of this subscription or of any, was given to its callback; or after a
+        moment; at once when stopped."""
         looked = threading.Event()
-        self._looks.append(looked)
+        self._looks.append((subscription, looked))
         with suppress(InvalidHandle):  # it was stopped just now
             self._wake.trigger()
             looked.wait(_MOMENT)
@@ -122,14 +123,15 @@ class Reader:
             if wait_set.is_ready("subscription", index):
                 hear(subscription)
         all_wanted = ticks or self._timer is None
+        looked_for = [subscription for subscription, _ in looks]
         next_tick_ns = time.monotonic_ns() + timer.timer_period_ns if ticks else None
         for sampled in self._sampled:
             if all_wanted:
                 sampled.plan(next_tick_ns)  # before what it has is collected: what comes meanwhile goes by the plan
-            if all_wanted or looks or sampled.wanted:
+            if all_wanted or sampled.wanted or None in looked_for or sampled.subscription in looked_for:
                 sampled.collect()
         if ticks:
             timer.handle.call_timer()
             timer.callback()
-        for look in looks:
-            look.set()
+        for _, looked in looks:
+            looked.set()

@@ -56,7 +56,7 @@ class Sampled:
         if library is None:
             raise Unsupported
         rcl = ctypes.CDLL("librcl.so")  # rclpy has loaded it, and tells its handles
-        self._subscription, self._wanted = subscription, wanted
+        self.subscription, self._wanted = subscription, wanted
         self._arrivals = _Arrivals(
             trigger=ctypes.cast(rcl.rcl_trigger_guard_condition, ctypes.c_void_p), guard_condition=wake.handle.pointer)
         self._known = 0  # messages that were taken or skipped
@@ -68,7 +68,7 @@ class Sampled:
             raise Unsupported
 
     def close(self) -> None:
-        self._call_back(self._subscription.handle.pointer, None, None)
+        self._call_back(self.subscription.handle.pointer, None, None)
 
     @property
     def wanted(self) -> bool:
@@ -81,12 +81,12 @@ class Sampled:
         count, came = self._arrivals.count, []
         if count <= self._known:
             return
-        while (message := _take(self._subscription)) is not None:
+        while (message := _take(self.subscription)) is not None:
             came.append(message)
         skipped = max(count - self._known - len(came), 0)
         self._known = max(count, self._known + len(came))
         for message in came:
-            self._subscription.callback(Sample(message, self._arrivals.newest_ns, skipped))
+            self.subscription.callback(Sample(message, self._arrivals.newest_ns, skipped))
             skipped = 0
 
     def plan(self, next_tick_ns: int | None) -> None:

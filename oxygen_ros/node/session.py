@@ -193,7 +193,7 @@ class Session:
         self._endpoints.look()
 
     def _halt(self, instruction_id: int) -> None:
-        self.look()  # it may be the joints that say where to stay
+        self._endpoints.look(self._joints)  # they may say where to stay
         self.frames.halt(instruction_id)
 
     def _on_instruction(self, serialized: bytes, info) -> None:
