@@ -75,12 +75,13 @@ class Endpoints:
         self.subscriptions.append(made)
         return made
 
-    def sensor(self, kind: type, topic: str, callback: Callable[[Sample], None], wanted: Wanted) -> Subscription:
+    def sensor(self, kind: type, topic: str, callback: Callable[[Sample], None], profile: QoSProfile,
+               wanted: Wanted) -> Subscription:
         """A subscription to serialised messages that come often: from `read` on, in a thread of their own.
 
-        wanted: which of them are taken before the next tick; at a tick the newest one is.
+        wanted: which of them are taken before the next tick; at a tick those are that the profile keeps.
         """
-        made = self.subscription(kind, topic, callback, qos.SENSOR, group=self._past_executor)
+        made = self.subscription(kind, topic, callback, profile, group=self._past_executor)
         self._sensors[made] = wanted
         return made
 

@@ -20,6 +20,7 @@ def _reliable(depth: int, durability: DurabilityPolicy = DurabilityPolicy.VOLATI
 
 
 SENSOR = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+JOINTS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)  # the newest part of a robot hides no other
 INSTRUCTION = _reliable(10)
 INSTRUCTION_LATCHED = _reliable(10, DurabilityPolicy.TRANSIENT_LOCAL)
 LANGUAGE_TOKENS = _reliable(1000)

@@ -11,6 +11,7 @@ from rclpy.clock import Clock as RosClock
 from rclpy.clock import ClockType
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNodeMixin
+from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import JointState
 
@@ -163,8 +164,9 @@ class Session:
     def _subscribe(self) -> None:
         subscribe = self._endpoints.subscription
 
-        def listen(kind: type, source: Source, hear: Callable[[Sample], None], wanted: Wanted) -> Subscription:
-            made = self._endpoints.sensor(kind, source.topic, hear, wanted)
+        def listen(kind: type, source: Source, hear: Callable[[Sample], None], profile: QoSProfile,
+                   wanted: Wanted) -> Subscription:
+            made = self._endpoints.sensor(kind, source.topic, hear, profile, wanted)
             source.topic = made.topic_name
             return made
 
@@ -175,12 +177,13 @@ class Session:
 
         # A frame's pictures are scaled before its tick, and so taken when they come.
         self._cameras = [
-            listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, partial(receive, camera), ahead)
+            listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, partial(receive, camera),
+                   qos.SENSOR, ahead)
             for name, camera in self.inputs.cameras.items()
         ]
         joints = self.inputs.joints
         # Of messages with parts of a robot, the newest is not all that there is.
-        self._joints = listen(JointState, joints, partial(receive, joints),
+        self._joints = listen(JointState, joints, partial(receive, joints), qos.JOINTS,
                               lambda next_tick_ns, gap_ns: ahead(next_tick_ns, gap_ns) if joints.whole else AT_ONCE)
         volatile = subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION, entity="volatile")
         # That it matches no volatile publisher is what the other one is for, and no news to anybody.

@@ -3,6 +3,7 @@
 import array
 import io
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -292,6 +293,28 @@ def test_arm_by_arm_is_one_robot(active, robot):
     robot.instead = {JOINTS: sides["left"]}
     right = [name for name in node.node.session.policy.robot.joints if name.startswith("right")]
     robot.wait_for(lambda: robot.heard.said(f"messages come, but none with {', '.join(right)} for"), "the right arm")
+
+
+def test_parts_that_come_at_once_are_all_heard(active, robot):
+    """F11: one process that speaks for each joint by itself, as fast as it can: none hides another."""
+    _, node = active
+    sent = deserialize_message(GOOD_JOINTS, JointState)
+    robot.off = {JOINTS}
+    publishers = [robot.node.create_publisher(JointState, "joint_states", 5) for _ in range(8)]
+    robot.wait_for(lambda: all(p.get_subscription_count() for p in publishers), "the node listening")
+    parts = [stamped(serialize_message(JointState(name=sent.name[i::8], position=sent.position[i::8])), 0)
+             for i in range(8)]
+    resumed, pause = robot.now(), threading.Event()
+    robot.heard.log.clear()
+    for _ in range(60):
+        stamp = robot.now()
+        for publisher, part in zip(publishers, parts):
+            publisher.publish(stamped(part, stamp))
+        pause.wait(0.04)
+    for publisher in publishers:
+        robot.node.destroy_publisher(publisher)
+    assert not robot.heard.said("joint_states", "none with") and not robot.heard.said("no chunk")
+    robot.wait_for(lambda: nanoseconds(robot.heard.chunks[-1].header.stamp) > resumed + 10**9, "chunks")
 
 
 def test_second_publisher_that_is_refused_is_named_though_the_first_is_good(robot):
