@@ -59,7 +59,7 @@ class Sampled:
         self.subscription, self._wanted = subscription, wanted
         self._arrivals = _Arrivals(
             trigger=ctypes.cast(rcl.rcl_trigger_guard_condition, ctypes.c_void_p), guard_condition=wake.handle.pointer)
-        self._known = 0  # messages that were taken or skipped
+        self._known, self._known_ns = 0, 0  # messages that were taken or skipped, and when the newest of them came
         self._planned, self._planned_ns = 0, 0  # messages before the last plan, and when the newest of them came
         self._call_back = rcl.rcl_subscription_set_on_new_message_callback
         self._call_back.argtypes = [ctypes.c_void_p] * 3
@@ -77,16 +77,23 @@ class Sampled:
         return arrivals.count > self._known and arrivals.newest_ns >= arrivals.wanted_from_ns
 
     def collect(self) -> None:
-        """Give what has come since the last time: the newest, as many as the subscription's depth."""
+        """Give what has come since the last time: the newest, as many as the subscription's depth.
+
+        When the very newest came is known, of the others it is as if they had come evenly.
+        """
         count, came = self._arrivals.count, []
         if count <= self._known:
             return
         while (message := _take(self.subscription)) is not None:
             came.append(message)
-        skipped = max(count - self._known - len(came), 0)
-        self._known = max(count, self._known + len(came))
-        for message in came:
-            self.subscription.callback(Sample(message, self._arrivals.newest_ns, skipped))
+        if not came:  # it was taken the last time, in place of one that is counted with the next
+            return
+        newest_ns, since = self._arrivals.newest_ns, max(count - self._known, len(came))
+        gap_ns = (newest_ns - self._known_ns) // since if self._known else 0
+        self._known, self._known_ns = self._known + since, newest_ns
+        skipped = since - len(came)
+        for later, message in zip(reversed(range(len(came))), came):
+            self.subscription.callback(Sample(message, newest_ns - later * gap_ns, skipped))
             skipped = 0
 
     def plan(self, next_tick_ns: int | None) -> None:

@@ -13,7 +13,7 @@ from std_msgs.msg import String
 
 from oxygen_ros import kernels
 from oxygen_ros.children import claim_domain
-from oxygen_ros.node import qos
+from oxygen_ros.node import qos, sampling
 from oxygen_ros.node.reader import NotByExecutor, Reader
 from oxygen_ros.node.sampling import AT_ONCE, ahead
 from oxygen_ros.node.spinner import Spinner
@@ -161,6 +161,37 @@ def test_a_longer_queue_is_emptied_at_each_tick_and_nothing_skipped(node):
     stream = Stream(node, depth=20)
     run(node, stream, at_ticks)
     assert [sample.skipped for sample in stream.heard] == [0] * 75
+
+
+def test_what_comes_just_before_another_is_taken_is_counted_with_the_next(node, monkeypatch):
+    heard, take, late = [], sampling._take, threading.Event()
+    subscription = node.create_subscription(
+        String, "stream", heard.append, QoSProfile(depth=1), raw=True, callback_group=NotByExecutor())
+    publisher = node.create_publisher(String, "stream", QoSProfile(depth=1))
+
+    def take_late(subscription):
+        if not late.is_set():
+            late.set()
+            publisher.publish(String(data="second, in place of the first"))
+            time.sleep(0.3)
+        return take(subscription)
+
+    monkeypatch.setattr(sampling, "_take", take_late)
+    reader = Reader({subscription: at_once}, node.context, pytest.fail)
+    assert wait_for(publisher.get_subscription_count)
+    for number, data in enumerate(("first", "third", "fourth")):
+        publisher.publish(String(data=data))
+        assert wait_for(lambda: len(heard) == number + 1)
+        time.sleep(0.1)
+    reader.stop()
+    assert [sample.skipped for sample in heard] == [0, 1, 0] and b"second" in heard[0].serialized
+
+
+def test_of_a_longer_queue_each_message_has_its_time(node):
+    stream = Stream(node, depth=20)
+    run(node, stream, at_ticks)
+    came = [sample.came_ns for sample in stream.heard]
+    assert came == sorted(set(came)) and len(came) == stream.sent
 
 
 def test_a_middleware_that_does_not_tell_has_all_taken(node, monkeypatch):
