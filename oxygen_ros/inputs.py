@@ -154,11 +154,12 @@ class Source(ABC):
 
     def _hear(self, stamp_ns: int, now: Now, came_ns: int | None, skipped: int) -> Now:
         """Note that a message came; its receipt."""
-        if self._heard is not None and self._heard.ros_ns - now.ros_ns > FUTURE_TOLERANCE * 1e9:
+        receipt, before = now, self._heard  # which `clear` in another thread may take away at any time
+        if before is not None and before.ros_ns - now.ros_ns > FUTURE_TOLERANCE * 1e9:
             self.clear()  # time began again, as that of a bag played in a loop
-        receipt, before = now, self._heard
+            before = None
         if came_ns is not None:  # simulated time may have stood still since
-            earliest_ns = min(self._heard.ros_ns if self._heard else 0, now.ros_ns)
+            earliest_ns = min(before.ros_ns if before else 0, now.ros_ns)
             receipt = Now(came_ns, max(earliest_ns, now.ros_ns - (now.steady_ns - came_ns)))
         self.received += 1 + skipped
         self.stampless += not stamp_ns
