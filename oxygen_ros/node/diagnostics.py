@@ -62,7 +62,7 @@ class Diagnostics:
         if session is None:
             level = DiagnosticStatus.WARN if problems else DiagnosticStatus.OK
             return self._status("inputs", level, problems or ["not configured"], {})
-        session.look()
+        session.look()  # what waits for a tick counts too
         now = Now(time.monotonic_ns(), 0)
         values: dict[str, object] = {}
         for source in session.inputs:

@@ -128,7 +128,7 @@ class Reader:
         for sampled in self._sampled:
             if all_wanted:
                 sampled.plan(next_tick_ns)  # before what it has is collected: what comes meanwhile goes by the plan
-            if all_wanted or sampled.wanted or None in looked_for or sampled.subscription in looked_for:
+            if all_wanted or sampled.due or None in looked_for or sampled.subscription in looked_for:
                 sampled.collect()
         if ticks:
             timer.handle.call_timer()

@@ -61,17 +61,17 @@ class Sampled:
             trigger=ctypes.cast(rcl.rcl_trigger_guard_condition, ctypes.c_void_p), guard_condition=wake.handle.pointer)
         self._known, self._known_ns = 0, 0  # messages that were taken or skipped, and when the newest of them came
         self._planned, self._planned_ns = 0, 0  # messages before the last plan, and when the newest of them came
-        self._call_back = rcl.rcl_subscription_set_on_new_message_callback
-        self._call_back.argtypes = [ctypes.c_void_p] * 3
-        if self._call_back(subscription.handle.pointer, library.oxygen_arrived, ctypes.addressof(self._arrivals)):
+        self._set_callback = rcl.rcl_subscription_set_on_new_message_callback
+        self._set_callback.argtypes = [ctypes.c_void_p] * 3
+        if self._set_callback(subscription.handle.pointer, library.oxygen_arrived, ctypes.addressof(self._arrivals)):
             ctypes.CDLL("librcutils.so").rcutils_reset_error()
             raise Unsupported
 
     def close(self) -> None:
-        self._call_back(self.subscription.handle.pointer, None, None)
+        self._set_callback(self.subscription.handle.pointer, None, None)
 
     @property
-    def wanted(self) -> bool:
+    def due(self) -> bool:
         """Whether something has come that is wanted at once."""
         arrivals = self._arrivals
         return arrivals.count > self._known and arrivals.newest_ns >= arrivals.wanted_from_ns
