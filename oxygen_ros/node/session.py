@@ -18,7 +18,7 @@ from sensor_msgs.msg import JointState
 from .. import msg
 from ..engine import outputs
 from ..frames import Frames, Tick
-from ..inputs import SIMULATED, CameraInput, Clock, Now, Source
+from ..inputs import SIMULATED, Clock, Now, Source
 from ..instructions import Instruction, Instructions
 from ..policy import Policy, load_policy
 from ..robot_inputs import Feed, robot_inputs
