@@ -106,8 +106,8 @@ class Sampled:
 
 
 def hear(subscription: Subscription) -> None:
-    """Give a raw subscription's callback the next message, if there is one, as a Sample that has just come."""
-    if (message := _take(subscription)) is not None:
+    """Give a raw subscription's callback all messages that there are, as Samples that have just come."""
+    while (message := _take(subscription)) is not None:
         subscription.callback(Sample(message, time.monotonic_ns(), 0))
 
 

@@ -232,6 +232,29 @@ def test_who_looks_when_it_has_ended_is_not_kept(node):
     reader.look()
 
 
+def test_who_looks_finds_a_whole_queue_heard(node, middleware):
+    heard, arrived = [], threading.Event()
+
+    def hear(sample):
+        time.sleep(0.002)
+        heard.append(sample)
+
+    subscription = subscribe(node, "stream", hear)
+    # The same queue once more, to know when all is there.
+    node.create_subscription(String, "stream", lambda message: message.data == "9" and arrived.set(), qos.INSTRUCTION)
+    publisher = node.create_publisher(String, "stream", qos.INSTRUCTION)
+    assert wait_for(lambda: publisher.get_subscription_count() == 2)
+    for number in range(10):
+        publisher.publish(String(data=f"{number}"))
+    assert arrived.wait(10)
+    time.sleep(0.1)
+    reader = Reader({subscription: at_ticks}, node.context, pytest.fail)
+    reader.look(subscription)
+    count = len(heard)
+    reader.stop()
+    assert count == 10
+
+
 def test_messages_after_the_end_find_nobody(node):
     stream = Stream(node)
     for _ in range(3):
