@@ -19,6 +19,7 @@ from .plain_cdr import header_stamp_ns, same_but_for_stamp
 # A driver may stamp the end of an exposure by a clock that is a little ahead of ours.
 FUTURE_TOLERANCE = 0.1  # s
 _STILL = "their stamp has not changed"
+_DISORDER = 10.0  # s after a message that was overtaken in which more are feared
 _REMEMBERED = 2.0  # s that a refusal is reported, so that good messages between two reports do not hide it
 
 
@@ -117,6 +118,7 @@ class Source(ABC):
         self._unstamped: Reason | None = None
         self._heard: Now | None = None  # the last message, whatever it was worth
         self._gap_ns = 0  # between the last two, in time of receipt
+        self._late_ns: int | None = None  # steady time of the last one that was overtaken
 
     def complaints(self, now: Now) -> list[Reason]:
         """What is wrong with messages that came lately, though there may be others to make a frame from."""
@@ -134,6 +136,11 @@ class Source(ABC):
         """Seconds since the last message came, None before the first."""
         heard = self._heard
         return None if heard is None else (now.steady_ns - heard.steady_ns) / 1e9
+
+    def needs_all(self) -> bool:
+        """Whether the message that came last does not make up for those before it: some have come out of order."""
+        late_ns, heard = self._late_ns, self._heard
+        return late_ns is not None and heard is not None and heard.steady_ns - late_ns < _DISORDER * 1e9
 
     def settled(self, until: float) -> bool:
         """Whether the last message will be so still at `until`, in steady seconds, if the next one takes as long to
@@ -177,6 +184,9 @@ class Source(ABC):
     def _overtaken(self, stamp_ns: int, newest_ns: int) -> bool:
         """Whether a message was overtaken by a newer one. Much older than that is a clock that was set back."""
         return 0 < newest_ns - stamp_ns <= self.max_age * 1e9
+
+    def _count_late(self, receipt: Now) -> None:
+        self.late, self._late_ns = self.late + 1, receipt.steady_ns
 
     def _require_fresh(self, stamp_ns: int, receipt: Now, now: Now, standstill: str = _STILL) -> None:
         """Raises NotReady where the last good message is too old by either clock, or from the future.
@@ -238,7 +248,7 @@ class CameraInput(Source):
         if again:
             return
         if newest is not None and given and self._overtaken(stamp_ns, newest.stamp_ns):
-            self.late += 1
+            self._count_late(receipt)
             return
         same = self.frozen_after and newest is not None and same_but_for_stamp(serialized, newest.serialized)
         self._alike = self._alike + 1 + skipped if same else 0
@@ -288,6 +298,10 @@ class JointInput(Source):
         self.problem = self._refusal = self._untold = self._heard = None
         self._stamp_ns = 0  # of the last good message
 
+    def needs_all(self) -> bool:
+        """The same; or some hold parts of the robot."""
+        return not self.whole or super().needs_all()
+
     @property
     def good_stamp_ns(self) -> int | None:
         try:
@@ -308,7 +322,7 @@ class JointInput(Source):
             self._refuse(str(error), now)
             return
         if overtaken:
-            self.late += 1
+            self._count_late(receipt)
             return
         self.problem, self._stamp_ns = None, stamp_ns
         self.whole = self.whole and self._names.issubset(names)

@@ -296,4 +296,17 @@ def test_joint_states_are_whole_while_each_has_all_joints(names, whole):
     for number in range(len(names)):
         send(source, 1.0 + number / 10, bytes([number]))
     source.clear()  # it is the robot that has such drivers, not the moment
-    assert source.whole is whole
+    assert source.whole is whole and source.needs_all() is not whole
+
+
+def test_for_ten_seconds_after_a_picture_that_came_late_all_are_needed():
+    source = camera()
+    for came, stamp in ((1.0, 1.0), (1.1, 1.2)):
+        send(source, came, stamp=stamp)
+    assert not source.needs_all()
+    send(source, 1.2, stamp=1.1)
+    assert source.late == 1 and source.needs_all()
+    send(source, 11.1)
+    assert source.needs_all()
+    send(source, 11.3)
+    assert not source.needs_all()

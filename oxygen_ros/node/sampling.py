@@ -19,6 +19,7 @@ from .. import kernels
 Wanted = Callable[[int, int], int]
 """(when the next tick is due, how far apart messages come) -> from when on they are not to wait for the tick; in ns."""
 AT_ONCE = 0
+_PAIR_EVERY = 5  # ticks
 
 
 class _Arrivals(ctypes.Structure):
@@ -111,9 +112,20 @@ def hear(subscription: Subscription) -> None:
         subscription.callback(Sample(message, time.monotonic_ns(), 0))
 
 
-def ahead(next_tick_ns: int, gap_ns: int) -> int:
-    """What will be the newest message at the next tick does not wait for it."""
-    return next_tick_ns - gap_ns
+class Ahead:
+    """A message that will be the newest at the next tick does not wait for it.
+
+    Nor, now and then, does the one before it: of two that follow one another, one may turn out to be late. all_needed:
+    whether the newest does not make up for the others; then none waits.
+    """
+
+    def __init__(self, all_needed: Callable[[], bool]) -> None:
+        self._all_needed, self._plans = all_needed, 0
+
+    def __call__(self, next_tick_ns: int, gap_ns: int) -> int:
+        self._plans += 1
+        pair = self._plans % _PAIR_EVERY == 0
+        return AT_ONCE if self._all_needed() else next_tick_ns - (2 if pair else 1) * gap_ns
 
 
 def _take(subscription: Subscription) -> bytes | None:

@@ -28,7 +28,7 @@ from . import bond, graph, messages, qos
 from .endpoints import Endpoints
 from .frame_loop import FrameLoop
 from .publishers import Publishers
-from .sampling import AT_ONCE, Sample, Wanted, ahead
+from .sampling import Ahead, Sample
 from .throttle import Throttle
 
 _WARNING = "warning: "
@@ -164,9 +164,10 @@ class Session:
     def _subscribe(self) -> None:
         subscribe = self._endpoints.subscription
 
-        def listen(kind: type, source: Source, hear: Callable[[Sample], None], profile: QoSProfile,
-                   wanted: Wanted) -> Subscription:
-            made = self._endpoints.sensor(kind, source.topic, hear, profile, wanted)
+        # A frame's inputs are made ready before its tick, and so taken when they come.
+        def listen(kind: type, source: Source, profile: QoSProfile) -> Subscription:
+            made = self._endpoints.sensor(kind, source.topic, partial(receive, source), profile,
+                                          Ahead(source.needs_all))
             source.topic = made.topic_name
             return made
 
@@ -175,16 +176,11 @@ class Session:
             if source.settled(self.loop.next_tick):
                 self.loop.offer()
 
-        # A frame's pictures are scaled before its tick, and so taken when they come.
         self._cameras = [
-            listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, partial(receive, camera),
-                   qos.SENSOR, ahead)
+            listen(messages.CAMERA_TYPES[self.settings.camera[name].transport], camera, qos.SENSOR)
             for name, camera in self.inputs.cameras.items()
         ]
-        joints = self.inputs.joints
-        # Of messages with parts of a robot, the newest is not all that there is.
-        self._joints = listen(JointState, joints, partial(receive, joints), qos.JOINTS,
-                              lambda next_tick_ns, gap_ns: ahead(next_tick_ns, gap_ns) if joints.whole else AT_ONCE)
+        self._joints = listen(JointState, self.inputs.joints, qos.JOINTS)
         volatile = subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION, entity="volatile")
         # That it matches no volatile publisher is what the other one is for, and no news to anybody.
         subscribe(msg.Instruction, "instruction", self._on_instruction, qos.INSTRUCTION_LATCHED, entity="latched")

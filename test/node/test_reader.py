@@ -15,7 +15,7 @@ from oxygen_ros import kernels
 from oxygen_ros.children import claim_domain
 from oxygen_ros.node import qos, sampling
 from oxygen_ros.node.reader import NotByExecutor, Reader
-from oxygen_ros.node.sampling import AT_ONCE, ahead
+from oxygen_ros.node.sampling import AT_ONCE, Ahead
 from oxygen_ros.node.spinner import Spinner
 
 
@@ -129,7 +129,7 @@ def run(node, stream, wanted, meanwhile=lambda reader: None):
 
 def test_between_ticks_only_what_will_be_the_newest_at_the_next_one_is_taken(node):
     stream = Stream(node)
-    run(node, stream, ahead)
+    run(node, stream, Ahead(lambda: False))
     assert stream.sent == 75 and len(stream.heard) < 45
     # And that when it comes: at most ticks nothing is left to take.
     gaps = [after - before for (_, _, before), (_, _, after) in zip(stream.at_ticks, stream.at_ticks[1:])]
@@ -258,7 +258,7 @@ def test_who_looks_finds_a_whole_queue_heard(node, middleware):
 def test_messages_after_the_end_find_nobody(node):
     stream = Stream(node)
     for _ in range(3):
-        Reader({stream.subscription: ahead}, node.context, pytest.fail).stop()
+        Reader({stream.subscription: at_ticks}, node.context, pytest.fail).stop()
     stream.thread.start()
     stream.thread.join()
     assert not stream.heard and stream.sent == 75
@@ -303,3 +303,11 @@ def test_it_ticks_by_one_timer_at_a_time_until_that_is_taken_away(node):
     time.sleep(0.1)
     reader.stop()
     assert len(ticks["fast"]) == count and not ticks["slow"] and set(ticks["fast"]) == {"reader"}
+
+
+def test_now_and_then_two_that_follow_one_another_are_wanted_and_all_while_all_are_needed():
+    needed = []
+    wanted = Ahead(lambda: bool(needed))
+    assert [wanted(1000, 30) for _ in range(10)] == 2 * [970, 970, 970, 970, 940]
+    needed.append("parts of a robot")
+    assert {wanted(1000, 30) for _ in range(10)} == {AT_ONCE}
