@@ -56,7 +56,10 @@ class Sampled:
         library = kernels.library()
         if library is None:
             raise Unsupported
-        rcl = ctypes.CDLL("librcl.so")  # rclpy has loaded it, and tells its handles
+        try:
+            rcl = ctypes.CDLL("librcl.so")  # rclpy has loaded it, and tells its handles
+        except OSError as error:  # under another name
+            raise Unsupported from error
         self.subscription, self._wanted = subscription, wanted
         self._arrivals = _Arrivals(
             trigger=ctypes.cast(rcl.rcl_trigger_guard_condition, ctypes.c_void_p), guard_condition=wake.handle.pointer)
