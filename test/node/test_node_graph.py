@@ -57,7 +57,7 @@ HEARD = {
 DEPTHS = {
     "/oxygen/action_chunk.publisher": 1, "/oxygen/language_tokens.publisher": 1000, "/oxygen/utterance.publisher": 10,
     "/oxygen/memory.publisher": 100, "/oxygen/frame_stats.publisher": 10, "/oxygen/predicted_path.publisher": 1,
-    "/cam_high/image_raw/compressed.subscription": 1, "/joint_states.subscription": 1,
+    "/cam_high/image_raw/compressed.subscription": 1, "/joint_states.subscription": 10,
     "/instruction.subscription_volatile": 10, "/instruction.subscription_latched": 10,
 }
 
