@@ -19,7 +19,7 @@ from .. import kernels
 Wanted = Callable[[int, int], int]
 """(when the next tick is due, how far apart messages come) -> from when on they are not to wait for the tick; in ns."""
 AT_ONCE = 0
-_PAIR_EVERY = 5  # ticks
+_IN_A_ROW, _EVERY = 3, 5  # messages, of which one is overtaken if any two neighbours change places; ticks
 
 
 class _Arrivals(ctypes.Structure):
@@ -118,7 +118,7 @@ def hear(subscription: Subscription) -> None:
 class Ahead:
     """A message that will be the newest at the next tick does not wait for it.
 
-    Nor, now and then, does the one before it: of two that follow one another, one may turn out to be late. all_needed:
+    Nor, now and then, do those before it: of some that follow one another, one may turn out to be late. all_needed:
     whether the newest does not make up for the others; then none waits.
     """
 
@@ -127,8 +127,8 @@ class Ahead:
 
     def __call__(self, next_tick_ns: int, gap_ns: int) -> int:
         self._plans += 1
-        pair = self._plans % _PAIR_EVERY == 0
-        return AT_ONCE if self._all_needed() else next_tick_ns - (2 if pair else 1) * gap_ns
+        wanted = 1 if self._plans % _EVERY else _IN_A_ROW
+        return AT_ONCE if self._all_needed() else next_tick_ns - wanted * gap_ns
 
 
 def _take(subscription: Subscription) -> bytes | None:
