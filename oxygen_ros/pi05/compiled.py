@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..kernels import chosen, library
 from .cache import Strip, Tail
 from .config import TransformerConfig
-from .kernels import Call, Chunk, Run, Transformer, available
+from .native import Call, Chunk, Run, Transformer, available
 
 LANES = 16  # of src/transformer.hpp
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import kernels
+from . import native
 from .packed import Linear
 
 
@@ -72,7 +72,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 
 def gelu(x: Tensor) -> Tensor:
     """GELU by the tanh approximation (pi05.md section 2). x may be overwritten."""
-    return kernels.gelu_(x) if kernels.can_run(x) else F.gelu(x, approximate="tanh")
+    return native.gelu_(x) if native.can_run(x) else F.gelu(x, approximate="tanh")
 
 
 class GatedMLP(nn.Module):

@@ -13,7 +13,7 @@ from oxygen_ros.engine.kv_pool import KVPool
 from oxygen_ros.engine.outputs import Actions, Token
 from oxygen_ros.engine.passes import Passes
 from oxygen_ros.engine.request import LanguageRequest, RunningRequest
-from oxygen_ros.pi05 import kernels
+from oxygen_ros.pi05 import native
 from oxygen_ros.pi05.config import PRESETS
 from oxygen_ros.pi05.random_weights import random_model
 
@@ -179,7 +179,7 @@ def test_what_is_replayed_is_what_was_recorded(model, observe, monkeypatch, text
             graphs._replay[key] = recorder.replay
 
     monkeypatch.setattr(Graphs, "run", run)
-    monkeypatch.setattr(kernels, "can_run", lambda x: False)  # no operation of torch's: it would not be recorded
+    monkeypatch.setattr(native, "can_run", lambda x: False)  # no operation of torch's: it would not be recorded
     settings = EngineSettings(
         denoise_steps=2, text_attention=text_attention, slots=3, max_requests=2, steps_per_frame=2
     )
