@@ -11,10 +11,11 @@ import numpy as np
 
 from .continuity import Command, Continuity, Seam
 from .embodiment.pipeline import ModelInput, Pipeline
-from .inputs import Inputs, NotReady, Now, Snapshot
+from .inputs import Inputs, Snapshot
 from .instructions import ControlTask, Instructions
 from .pi05.rtc import Guidance
 from .settings import Settings
+from .source import NotReady, Now
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from .embodiment.errors import InputError
 from .embodiment.pipeline import ModelInput
 from .engine import outputs
 from .engine.engine import FrameError
-from .inputs import FUTURE_TOLERANCE, Inputs, NotReady, Now, Reason, Snapshot
+from .inputs import Inputs, Snapshot
 from .instructions import ControlTask, Instructions
 from .pi05.rtc import Guidance
 from .policy import Policy
 from .settings import Settings
+from .source import FUTURE_TOLERANCE, NotReady, Now, Reason
 
 
 @dataclass(frozen=True)

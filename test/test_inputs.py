@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from oxygen_ros.embodiment.errors import InputError
-from oxygen_ros.inputs import CameraInput, Inputs, JointInput, NotReady, Now
+from oxygen_ros.inputs import CameraInput, Inputs, JointInput
 from oxygen_ros.plain_cdr import header_stamp_ns, restamped
+from oxygen_ros.source import NotReady, Now
 
 S = 10**9
 T = 1000 * S

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 
-from ..inputs import Now, Source
+from ..source import Now, Source
 from . import graph, qos
 from .endpoints import make
 from .readings import readings

@@ -18,11 +18,11 @@ from sensor_msgs.msg import JointState
 from .. import msg
 from ..engine import outputs
 from ..frames import Frames, Tick
-from ..inputs import SIMULATED, Clock, Now, Source
 from ..instructions import Instruction, Instructions
 from ..policy import Policy, load_policy
 from ..robot_inputs import Feed, robot_inputs
 from ..settings import Settings, SettingsError
+from ..source import SIMULATED, Clock, Now, Source
 from ..speech import Speech
 from . import bond, graph, messages, qos
 from .endpoints import Endpoints

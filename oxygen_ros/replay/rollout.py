@@ -21,11 +21,11 @@ from ..engine.outputs import FinishReason, Token
 from ..engine.request import LanguageRequest
 from ..commander import Chunk
 from ..frames import Frames, Stats, Tick
-from ..inputs import Clock, Now
 from ..instructions import ACT, ASK, CANCEL, REMEMBER, STOP, Instruction, Instructions
 from ..policy import Policy
 from ..robot_inputs import robot_inputs
 from ..settings import Settings
+from ..source import Clock, Now
 from ..speech import Speech
 from .bag import Bag, BagError, Stopped
 from .sources import Sources
