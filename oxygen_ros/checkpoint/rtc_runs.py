@@ -36,19 +36,25 @@ class RtcRuns:
     def quantities(self, runs: Mapping[str, Any], recorded: Mapping[str, Tensor], steps: int) -> Iterator[Quantity]:
         """What the runs that rtc.json lists come to. recorded: gives the chunks before. steps: of plain sampling.
 
-        Raises KeyError, TypeError or ValueError for what is not of the format.
+        Raises KeyError, TypeError, ValueError, IndexError or RuntimeError for what is not of the format.
         """
         limits = runs["pass_limits"]
         plain = self._each(lambda i: self._model.denoise(self._noise[i], self._strips[i], self._model.plan(steps)))
         yield Quantity(runs["plain"], plain, limits["actions, jacobian identity"])
         for run in filter(is_ours, runs["guided"]):
-            leftover = recorded[run["previous_chunk"]]
+            leftover = self._leftover(run, recorded)
             yield from self._weights(run, leftover.shape[1], limits)
             yield from self._guided(run, leftover, limits["trace, jacobian identity"])
         for run in runs.get("trained", ()):  # LeRobot 0.6.1 has none
-            committed = recorded[run["previous_chunk"]][:, : run["inference_delay"]]
+            committed = self._leftover(run, recorded)[:, : run["inference_delay"]]
             yield Quantity(run["actions"], self._each(lambda i: self._model.denoise_after(
                 committed[i], self._noise[i], self._strips[i], run["num_steps"])), run["pass_limit"])
+
+    def _leftover(self, run: Mapping[str, Any], recorded: Mapping[str, Tensor]) -> Tensor:
+        """[B, L, <= A]. One without a batch axis is every sample's, and where there is none it has no rows."""
+        name = run["previous_chunk"]
+        leftover = self._noise[0, :0] if name is None else recorded[name]
+        return leftover.expand(len(self._noise), *leftover.shape[-2:])
 
     def _weights(self, run: Mapping[str, Any], rows: int, limits: Mapping[str, Any]) -> Iterator[Quantity]:
         guidance, horizon = _guidance(run, torch.empty(rows, 0)), self._noise.shape[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,11 +55,12 @@ def compare(folder: Path, layout: str | None = None) -> Iterator[Comparison]:
         for mask, file in MASKS.items():
             expected = _read(folder / file, ("velocities", "lang_tokens"))
             steps, new_tokens = len(expected["velocities"]), expected["lang_tokens"].shape[1]
-            ours = Recomputation(model, inputs, mask == "causal", steps, new_tokens)
+            with _of_format(folder / "inputs.safetensors"):
+                ours = Recomputation(model, inputs, mask == "causal", steps, new_tokens)
+            with _of_format(folder / "tolerances.json"):
+                bounds = {name: _bound(limits[file].get(name, {"equal": True})) for name in expected}
             for name, recorded in expected.items():
-                limit = limits[file].get(name, {"equal": True})
-                bound = 0.0 if limit.get("equal") else float(limit["max_abs"])
-                yield _compare(f"{mask}: {name}", ours.quantities.get(name), recorded, bound)
+                yield _compare(f"{mask}: {name}", ours.quantities.get(name), recorded, bounds[name])
             if mask == "bidirectional" and (folder / RTC).is_file():
                 yield from _compare_rtc(folder, RtcRuns(model, inputs["noise"], ours.strips), steps)
 
@@ -78,19 +80,30 @@ def _records(folder: Path) -> Path:
 def _compare_rtc(folder: Path, ours: RtcRuns, steps: int) -> Iterator[Comparison]:
     runs, recorded = read_json(folder / RTC), _read(folder / "rtc.safetensors", ())
     seen = set()  # runs share masks and weights
-    try:
+    with _of_format(folder / RTC):
         for name, value, limit in ours.quantities(runs, recorded, steps):
             if name not in seen:
                 seen.add(name)
-                yield _compare(f"rtc: {name}", value, recorded[name], limit)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{folder / RTC} is not of the reference format: {error!r}") from error
+                yield _compare(f"rtc: {name}", value, recorded[name], float(limit))
+
+
+@contextmanager
+def _of_format(path: Path) -> Iterator[None]:
+    """Around what is made of a file's content, where anything may be. Raises CheckpointError."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise CheckpointError(f"{path} is not of the reference format: {error!r}") from error
+
+
+def _bound(limit: dict) -> float:
+    return 0.0 if limit.get("equal") else float(limit["max_abs"])
 
 
 def _read(path: Path, needed: tuple[str, ...]) -> dict[str, Tensor]:
     try:
         tensors = load_file(path)
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read as safetensors ({error}); copy the file again") from error
     missing = [name for name in needed if name not in tensors]
     if missing:

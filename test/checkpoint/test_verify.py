@@ -1,6 +1,8 @@
 """`oxygen-verify` passes on recorded values of either layout and of any size, and names what is off."""
 
+import itertools
 import json
+import math
 import shutil
 from dataclasses import replace
 
@@ -90,6 +92,31 @@ def test_runs_that_are_not_of_the_format_are_one_line(reference, capsys):
     assert main([str(reference)]) == 1
     error = capsys.readouterr().err
     assert "rtc.json is not of the reference format: KeyError('execution_horizon')" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("spoil, word", [
+    (lambda folder: (folder / "rtc.safetensors").unlink(), "rtc.safetensors cannot be read"),
+    (lambda folder: replace_in(folder / "rtc.json", '"pass_limit": 3e-05', '"pass_limit": "small"'), "rtc.json is not"),
+    (lambda folder: replace_in(folder / "tolerances.json", '"max_abs"', '"most"'), "tolerances.json is not"),
+    (lambda folder: change(folder / "inputs.safetensors", "noise", lambda noise: noise[0]),
+     "inputs.safetensors is not"),
+    (lambda folder: change(folder / "rtc.safetensors", "prev_chunk", lambda chunk: chunk.repeat(1, 1, 2)),
+     "rtc.json is not"),
+], ids=["no runs", "limit", "tolerance", "noise", "wide leftover"])
+def test_a_record_of_another_format_is_one_line(reference, capsys, spoil, word):
+    spoil(reference)
+    assert main([str(reference)]) == 1
+    error = capsys.readouterr().err
+    assert word in error and error.count("\n") == 1
+
+
+def replace_in(path, old: str, new: str) -> None:
+    path.write_text(path.read_text().replace(old, new))
+
+
+def change(path, name: str, by) -> None:
+    tensors = load_file(path)
+    save_file(tensors | {name: by(tensors[name]).contiguous()}, path)
 
 
 @pytest.mark.parametrize("name", ["inputs.safetensors", "expected.safetensors", "expected_causal_text.safetensors",
@@ -209,6 +236,76 @@ def test_other_sizes_heads_masks_horizons_and_steps(tmp_path, capsys, sizes):
     record(tmp_path, SIZES[sizes], STEPS[sizes])
     assert main([str(tmp_path)]) == 0, capsys.readouterr().out
     assert capsys.readouterr().out.count("ok  ") == 12
+
+
+RUNS = [  # steps, delay, end, weight, leftover
+    (7, 0, 10, 10, "whole"), (7, 4, 2, 10, "whole"), (20, 99, 99, 7.5, "whole"), (1, 1, 2, 1, "whole"),
+    (4, 1, 5, 3, "one row and dim"), (7, 2, 5, 2.5, "no rows"), (7, 2, 5, 2.5, None), (7, 1, 3, 5, "no batch axis"),
+    (7, 1, 30, 5, "more rows than a chunk has"),
+]
+
+
+def record_runs(folder, config: Pi05Config) -> None:
+    """Guided runs of a recorded folder, by the formulas of the specification in float64."""
+    inputs, plain = load_file(folder / "inputs.safetensors"), PlainPi05(random_model(config, seed=11))
+    noise = inputs["noise"]
+    horizon, chunk = noise.shape[1], torch.randn(noise.shape, generator=torch.Generator().manual_seed(5)).clamp(-1, 1)
+    stored = {
+        "whole": chunk, "one row and dim": chunk[:, :1, :1], "no rows": chunk[:, :0], "no batch axis": chunk[0, :-1],
+        "more rows than a chunk has": torch.cat((chunk, chunk), 1),
+    }
+    runs = []
+    prefixes = [(torch.cat([*map(plain.image_tokens, images), plain.embed(tokens)]),
+                 torch.cat((mask.repeat_interleave(config.vision.tokens_per_image), token_mask)))
+                for images, tokens, mask, token_mask in zip(*(inputs[n] for n in (
+                    "images", "tokens", "image_masks", "token_mask")))]
+
+    def denoised(steps: int, weights, target, bound: float):
+        samples = []
+        for x, leftover, (prefix, valid) in zip(noise.double(), target, prefixes):
+            for i in range(steps):
+                t = 1 - i / steps
+                velocity = plain.run(prefix, valid, len(prefix), x, t)[1]
+                error = weights[:, None] * (leftover - (x - t * velocity))
+                x = x - (velocity - weight_at(t, bound) * error) / steps
+            samples.append(x)
+        return torch.stack(samples)
+
+    def weight_at(t: float, bound: float) -> float:
+        return bound if t == 1 else min(bound, (t * t + (1 - t) ** 2) / (t * (1 - t)))
+
+    fades = {"LINEAR": lambda r: r, "EXP": lambda r: r * math.expm1(r) / math.expm1(1), "ONES": lambda r: 1,
+             "ZEROS": lambda r: 0}
+    for (steps, delay, end, bound, leftover), (schedule, fade) in itertools.product(RUNS, fades.items()):
+        given = noise[:, :0] if leftover is None else stored[leftover][..., :horizon, :]
+        target = torch.zeros(noise.shape, dtype=torch.float64)
+        target[:, : given.shape[-2], : given.shape[-1]] = given
+        last = min(end, given.shape[-2])
+        first = min(delay, last)
+        weights = torch.tensor([1 if i < first else fade((last - i) / (last - first + 1)) if i < last else 0
+                                for i in range(horizon)], dtype=torch.float64)
+        name = str(len(runs))
+        stored |= {f"actions{name}": denoised(steps, weights, target, bound).float(), f"mask{name}": weights.float(),
+                   f"weights{name}": torch.tensor([weight_at(1 - i / steps, bound) for i in range(steps)])}
+        runs.append({
+            "name": name, "prefix_attention_schedule": schedule, "inference_delay": delay, "execution_horizon": end,
+            "max_guidance_weight": bound, "num_steps": steps, "previous_chunk": leftover, "jacobian": "identity",
+            "actions": f"actions{name}", "weights": f"mask{name}", "guidance_weights": f"weights{name}",
+            "pass_limit": 1e-4,
+        })
+    stored["plain"] = load_file(folder / "expected.safetensors")["actions"]
+    save_file({name: value.contiguous().clone() for name, value in stored.items()}, folder / "rtc.safetensors")
+    limits = {"actions, jacobian identity": 3e-5, "trace, jacobian identity": {}, "weights": 1e-6,
+              "guidance_weights": 1e-5}
+    (folder / "rtc.json").write_text(json.dumps({"plain": "plain", "guided": runs, "pass_limits": limits}))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_runs_of_other_sizes_steps_weights_and_leftovers(tmp_path, capsys, sizes):
+    record(tmp_path, SIZES[sizes], STEPS[sizes])
+    record_runs(tmp_path, SIZES[sizes])
+    assert main([str(tmp_path)]) == 0, capsys.readouterr().out
+    assert capsys.readouterr().out.count("ok    rtc: ") == 1 + 3 * 4 * len(RUNS)
 
 
 @pytest.fixture(scope="module")
