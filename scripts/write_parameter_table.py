@@ -19,13 +19,15 @@ def rows() -> list[str]:
         bounds = declaration.bounds
         notes = declaration.description + (f" ({'; '.join(bounds)})" if bounds else "")
         notes += " *Live.*" if declaration.live else ""
-        default = yaml.safe_dump(_plain(declaration.default), default_flow_style=True).split("\n")[0]
-        lines.append(f"| `{declaration.name}` | `{default}` | {notes.replace('<', '&lt;')} |")
+        lines.append(f"| `{declaration.name}` | `{_in_yaml(declaration.default)}` | {notes.replace('<', '&lt;')} |")
     return lines
 
 
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
+def _in_yaml(value: object) -> str:
+    """As it is written in a parameter file, on one line."""
+    value = list(value) if isinstance(value, tuple) else value
+    style = '"' if "\n" in str(value) else None
+    return yaml.safe_dump(value, default_flow_style=True, default_style=style).removesuffix("...\n").rstrip("\n")
 
 
 def with_table(text: str) -> str:

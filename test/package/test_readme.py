@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
 from oxygen_ros.commands import COMMANDS
+from oxygen_ros.declaration import declared
+from oxygen_ros.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -25,3 +29,9 @@ def test_every_command_is_listed_and_no_other():
 def test_links_lead_somewhere():
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
     assert links and [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_defaults_in_the_table_are_yaml_that_can_be_copied():
+    written = dict(re.findall(r"^\| `([a-z_.]+)` \| `(.*?)` \|", README, re.M))
+    for declaration in declared(Settings):
+        assert declaration.checked(yaml.safe_load(written[declaration.name])) == declaration.default
