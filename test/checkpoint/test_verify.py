@@ -239,9 +239,9 @@ def test_other_sizes_heads_masks_horizons_and_steps(tmp_path, capsys, sizes):
 
 
 RUNS = [  # steps, delay, end, weight, leftover
-    (7, 0, 10, 10, "whole"), (7, 4, 2, 10, "whole"), (20, 99, 99, 7.5, "whole"), (1, 1, 2, 1, "whole"),
-    (4, 1, 5, 3, "one row and dim"), (7, 2, 5, 2.5, "no rows"), (7, 2, 5, 2.5, None), (7, 1, 3, 5, "no batch axis"),
-    (7, 1, 30, 5, "more rows than a chunk has"),
+    (3, 0, 10, 10, "whole"), (3, 4, 2, 10, "whole"), (6, 99, 99, 7.5, "whole"), (1, 1, 2, 1, "whole"),
+    (4, 1, 5, 3, "one row and dim"), (3, 2, 5, 2.5, "no rows"), (3, 2, 5, 2.5, None), (3, 1, 3, 5, "no batch axis"),
+    (3, 1, 30, 5, "more rows than a chunk has"),
 ]
 
 
