@@ -11,6 +11,8 @@ from typing import Any
 import yaml
 from rclpy.utilities import remove_ros_args
 
+from .settings import given_twice
+
 
 class RosArgumentsError(ValueError):
     """ROS arguments, or the parameter file that they name, that ROS cannot read: one line."""
@@ -48,13 +50,17 @@ def as_arguments(parameters: Mapping[str, Any]) -> list[str]:
     return [part for name, value in parameters.items() for part in ("-p", f"{name}:={value}")]
 
 
-def for_others(files: Sequence[str], name: str) -> list[str]:
-    """A line for each parameter file that holds nothing for the node of this full name: ROS does not say so."""
+def misread(files: Sequence[str], name: str) -> list[str]:
+    """A line for each parameter file that holds nothing for the node of this full name, and for each parameter that one
+    of them gives twice: ROS does not say so."""
     lines = []
     for file in files:
         keys: list[str] = []
         with suppress(OSError, UnicodeDecodeError, yaml.YAMLError):  # ROS could read it
-            keys = list(_node_names(yaml.safe_load(Path(file).read_text())))
+            text = Path(file).read_text()
+            keys = list(_node_names(yaml.safe_load(text)))
+            lines += [f"parameter file {file} gives {line}, of which ROS took one; leave one of them and start again, "
+                      "or configure again to go on with it" for line in given_twice(text, lambda key: _matches(key, name))]
         if keys and not any(_matches(key, name) for key in keys):
             lines.append(f"parameter file {file} holds nothing for {name}, its keys are {', '.join(keys)}; make one of "
                          f"them {name} or /** and start again, or configure again to go on without it")

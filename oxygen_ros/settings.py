@@ -5,7 +5,7 @@ The node declares them as ROS parameters, the replay reads them from the same YA
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,7 +16,7 @@ import yaml
 from .declaration import UNSET, Declaration, declared, parameter
 from .embodiment.camera_order import SLOTS
 from .embodiment.errors import InputError, on_one_line
-from .embodiment.generic import CONVENTIONS
+from .embodiment.generic import CONVENTIONS, LONGEST_STEP
 from .embodiment.prompt import FORMS, LANGUAGE_TASKS, clean_text
 from .embodiment.registry import ROBOTS
 from .embodiment.robot import REPRESENTATIONS
@@ -175,7 +175,8 @@ class Settings:
     action_limits: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     rate_limits: Mapping[str, float] = field(default_factory=dict)
     step_dt: float = parameter(
-        0.0, "Seconds between two actions, as in the training data; 0 is the known robot's.", low=0.0
+        0.0, "Seconds between two actions, as in the training data; 0 is the known robot's.", low=0.0,
+        high=LONGEST_STEP,
     )
     representation: str = parameter(
         "", "What the actions are; empty is the known robot's, else absolute_position.", choices=("", *REPRESENTATIONS)
@@ -354,9 +355,12 @@ def from_yaml(path: str | Path) -> Settings:
     Raises SettingsError.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = Path(path).read_text()
+        content, doubled = yaml.safe_load(text), given_twice(text)
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise SettingsError([f"{path} cannot be read: {_in_short(error)}"]) from error
+    if doubled:
+        raise SettingsError([f"{path} gives {line}; leave one of them" for line in doubled])
     nodes = content if isinstance(content, dict) else {}
     found = [node["ros__parameters"] for node in nodes.values() if isinstance(node, dict) and "ros__parameters" in node]
     if len(found) != 1 or not isinstance(found[0], dict):
@@ -364,6 +368,29 @@ def from_yaml(path: str | Path) -> Settings:
             [f"{path} needs one node name with ros__parameters under it, such as /**; found {len(found)}"]
         )
     return read(dict(_flatten(found[0])))
+
+
+def given_twice(text: str, concerns: Callable[[str], bool] = bool) -> list[str]:
+    """What a parameter file says more than once, with the lines where: a reader takes one of them without a word.
+
+    concerns: told the name of a node, as /left/oxygen, whether its parameters count. Raises yaml.YAMLError."""
+    lines: dict[str, list[int]] = {}
+    for path, line in _leaves(yaml.compose(text, yaml.SafeLoader)):
+        lines.setdefault(path, []).append(line)
+    found = []
+    for path, where in lines.items():
+        node, _, name = path.partition(".ros__parameters.")
+        if len(where) > 1 and name and concerns("/" + node.replace(".", "/").strip("/")):
+            found.append(f"{name} in lines {' and '.join(map(str, where))}")
+    return found
+
+
+def _leaves(node: yaml.Node | None, prefix: str = "", line: int = 1) -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _leaves(value, f"{prefix}.{key.value}".strip("."), key.start_mark.line + 1)
+    else:
+        yield prefix, line
 
 
 def _in_short(error: Exception) -> str:

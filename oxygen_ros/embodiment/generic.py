@@ -12,6 +12,8 @@ from .prompt import FORMS
 from .robot import REPRESENTATIONS, Camera, Robot
 from .units import FLIP, Chain, Linear, UnitMap
 
+SHORTEST_STEP, LONGEST_STEP = 1e-4, 1000.0  # s; of no step at all there is no telling which action is due
+
 CONVENTIONS: dict[str, tuple[UnitMap | None, UnitMap | None]] = {
     "linear": (None, None),
     "aloha_finger": (FingerState(), FingerAction()),
@@ -68,8 +70,9 @@ def from_dict(description: Mapping[str, Any]) -> Robot:
     known = set(joints) | set(actions)
     _choice(d.representation, REPRESENTATIONS, "representation")
     _choice(d.prompt, FORMS, "prompt")
-    if _number(d.step_dt, "step_dt") <= 0:
-        raise InputError("step_dt", repr(d.step_dt), "seconds between two actions, more than 0")
+    if not SHORTEST_STEP <= _number(d.step_dt, "step_dt") <= LONGEST_STEP:
+        raise InputError("step_dt", repr(d.step_dt),
+                         f"seconds between two actions, {SHORTEST_STEP:g} to {LONGEST_STEP:g}")
 
     state_units: dict[str, UnitMap] = {name: FLIP for name in _subset(d.flip, known, "flip")}
     action_units = dict(state_units)

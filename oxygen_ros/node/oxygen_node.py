@@ -16,7 +16,7 @@ from rclpy.task import Future
 
 from ..checkpoint.errors import CheckpointError
 from ..embodiment.errors import InputError
-from ..ros_arguments import for_others
+from ..ros_arguments import misread
 from ..settings import SettingsError
 from .diagnostics import Diagnostics
 from .heap import give_back
@@ -89,7 +89,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
         self.last_failure = ""
         self.interrupted = threading.Event()
         self._throttle = Throttle()
-        self._strange_files = for_others(parameter_files, self.get_fully_qualified_name())
+        self._misread = misread(parameter_files, self.get_fully_qualified_name())
         self.settings_parameters = Parameters(self)
         self.add_post_set_parameters_callback(lambda _: self._take_live_settings())
         self._diagnostics = Diagnostics(self)
@@ -164,7 +164,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
 
     @_explained
     def on_configure(self, state: LifecycleState) -> None:
-        problems, self._strange_files = self._strange_files, []
+        problems, self._misread = self._misread, []
         parameters = self.settings_parameters
         settings = parameters.read()
         if not settings.policy:
