@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from .errors import CheckpointError
 
@@ -24,6 +28,16 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} holds {type(content).__name__}, expected an object")
     return content
+
+
+@contextmanager
+def reading_safetensors(path: Path) -> Iterator[None]:
+    """Around what reads such a file. Raises CheckpointError that names it."""
+    try:
+        path.open("rb").close()  # of a file that nobody may read the library says that there is none
+        yield
+    except (SafetensorError, OSError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors ({error}); copy the file again") from error
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from .errors import CheckpointError
+from .files import reading_safetensors
 from .inventory import some
 from .lerobot_processors import POSTPROCESSOR, PREPROCESSOR, Processors, Step
 from .statistics import IDENTITY_REMEDY, Measures, NoStatistics, vectors
@@ -64,10 +64,8 @@ def _state_file(folder: Path, step: Step | None, described_in: str) -> Mapping[s
     path = folder / step.state_file
     if not path.is_file():
         raise CheckpointError(f"{folder / described_in} names {step.state_file}, which is missing: copy it again")
-    try:
+    with reading_safetensors(path):
         return load_file(path)
-    except (SafetensorError, OSError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read as safetensors ({error}); copy the file again") from error
 
 
 def _choose(tensors: Mapping[str, np.ndarray], feature: str, place: str, say: Callable[[str], None],

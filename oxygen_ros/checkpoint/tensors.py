@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from .errors import CheckpointError
-from .files import MERGE, weight_files
+from .files import MERGE, reading_safetensors, weight_files
 
 # What torch.compile, DDP, FSDP, activation checkpointing and LeRobot put around a model's own names.
 _LEADING = re.compile(r"^(?:(?:module|model)\.)+")
@@ -37,13 +37,10 @@ class TensorFolder(Mapping[str, torch.Tensor]):
         self.types: dict[str, str] = {}
         self.files = weight_files(folder)
         for path in self.files:
-            try:
-                with safe_open(path, framework="pt") as file:
-                    for stored in file.keys():
-                        piece = file.get_slice(stored)
-                        self._add(path, stored, tuple(piece.get_shape()), piece.get_dtype())
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{path} cannot be read as safetensors ({error}); copy the file again") from error
+            with reading_safetensors(path), safe_open(path, framework="pt") as file:
+                for stored in file.keys():
+                    piece = file.get_slice(stored)
+                    self._add(path, stored, tuple(piece.get_shape()), piece.get_dtype())
         adapters = [name for name in self._places if _ADAPTER.search(name)]
         if adapters:
             raise CheckpointError(f"{folder} holds {len(adapters)} LoRA adapter tensors ({adapters[0]}, ...); {MERGE}")

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from ..command_line import CommandLine
 from .errors import CheckpointError
-from .files import read_json
+from .files import read_json, reading_safetensors
 from .load import load
 from .recomputation import Recomputation
 from .rtc_runs import RtcRuns, is_ours
@@ -101,10 +100,8 @@ def _bound(limit: dict) -> float:
 
 
 def _read(path: Path, needed: tuple[str, ...]) -> dict[str, Tensor]:
-    try:
+    with reading_safetensors(path):
         tensors = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read as safetensors ({error}); copy the file again") from error
     missing = [name for name in needed if name not in tensors]
     if missing:
         raise CheckpointError(f"{path} is not of the reference format: {', '.join(missing)} is missing")

@@ -1,6 +1,7 @@
 """What a folder is, is told by its content; what is not read is refused with the remedy."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from safetensors.torch import save_file
 from spoil import LAYER, assert_as_recorded, edit, outcome, weights, write
 
 from oxygen_ros.checkpoint.errors import CheckpointError
+from oxygen_ros.checkpoint.files import reading_safetensors
 from oxygen_ros.checkpoint.load import load
 
 NATIVE = Path(__file__).parents[2] / "resource" / "pi05_aloha_tiny"
@@ -91,6 +93,19 @@ def test_a_truncated_file(folder):
     file.write_bytes(file.read_bytes()[:-1000])
     with pytest.raises(CheckpointError, match="model.safetensors cannot be read as safetensors .*copy the file again"):
         load(folder)
+
+
+def test_a_file_that_may_not_be_read(folder):
+    """The library says of it that it is not there."""
+    file, me = folder / "model.safetensors", os.geteuid()
+    file.chmod(0)
+    try:
+        os.seteuid(me or 65534)  # root may read everything
+        with pytest.raises(CheckpointError, match="model.safetensors cannot be .*Permission denied"):
+            with reading_safetensors(file):
+                raise AssertionError("it may be read")
+    finally:
+        os.seteuid(me)
 
 
 @pytest.mark.parametrize("name", ["model.pt", "pytorch_model.bin", "policy.ckpt", "weights.pth", "state.pkl"])
