@@ -46,7 +46,7 @@ class Parameters:
         self._node = node
         self._robot: Robot | None = None
         self._held = False
-        self._declaring = threading.Lock()
+        self._declaring = threading.RLock()  # whoever is told of what is declared reads anew
         self._declared: dict[str, Any] = {}  # name -> default, of those that no file or command line gave
         self._qos_overrides = list(node.get_parameters_by_prefix("qos_overrides"))
         self._declare()

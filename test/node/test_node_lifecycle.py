@@ -230,6 +230,22 @@ def test_rates_ages_and_limits_change_while_active(active):
     robot.wait_for_chunks(2)
 
 
+def test_a_parameter_that_is_deleted_has_its_default_again(active):
+    """The node told itself of the new one, and waited for itself to have declared it: nothing was answered any more."""
+    robot, node = active
+    for name, value, refused in (("action_limits.left_waist", [0.125, 0.25], ""), ("language.stop", ["x"], ""),
+                                 ("control_rate", 4.0, "control_rate is (), expected a number")):
+        robot.set_parameter(name, value)
+        deleted = Parameter(name, Parameter.Type.NOT_SET).to_parameter_msg()
+        result = robot.call(SetParameters, "set_parameters", SetParameters.Request(parameters=[deleted])).results[0]
+        assert (result.successful, refused in result.reason) == (not refused, True)
+    settings = node.node.session.settings
+    assert (settings.action_limits, settings.language.stop, settings.control_rate) == ({}, (), 4.0)
+    waist = column(robot.wait_for_chunks(2)[-1], "left_waist")
+    assert (waist < 0.125).any() or (waist > 0.25).any()
+    robot.set_parameter("control_rate", 5.0)
+
+
 def column(chunk, name: str) -> np.ndarray:
     return np.array(chunk.data).reshape(chunk.horizon, -1)[:, list(chunk.names).index(name)]
 
