@@ -73,8 +73,8 @@ class _Fields:
         return struct.unpack_from(f"{self._order}{count}{kind}", self._body, at)
 
     def string(self) -> str:
-        text = bytes(self.octets())[:-1]
-        if 0 in text:
+        text, zero, rest = bytes(self.octets()).partition(b"\0")
+        if rest or (text and not zero):
             raise _NotPlain
         return text.decode()
 

@@ -103,3 +103,14 @@ def test_counts_that_no_message_holds():
     serialized = serialize_message(JointState(name=["a"], position=[1.0]))
     absurd = serialized[:20] + struct.pack("<I", 2**32 - 1) + serialized[24:]
     assert serialized[20:24] == struct.pack("<I", 1) and plain_cdr.joint_state(absurd) is None
+
+
+@pytest.mark.parametrize("end", [b"10", b"0\1", b"\0\0", b"\x000", b"1\0"])
+def test_a_text_that_does_not_end_in_its_only_zero_is_read_as_rclpy_reads_it(end):
+    """A name that is "joint10" in all its bytes is not "joint1"."""
+    serialized = serialize_message(JointState(name=["joint?"], position=[0.5])).replace(b"?\0", end, 1)
+    read, theirs = messages.joint_state(serialized), deserialize_message(serialized, JointState)
+    assert (list(read[0]), list(read[1])) == (theirs.name, [0.5])
+    serialized = serialize_message(image(encoding="mono?")).replace(b"?\0", end, 1)
+    assert plain_cdr.image(serialized) is None or (
+        plain_cdr.image(serialized).encoding == deserialize_message(serialized, Image).encoding)

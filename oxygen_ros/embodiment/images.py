@@ -17,7 +17,7 @@ ENCODINGS = (*_CHANNELS, "mono16", *_LUMA_FIRST)
 """sensor_msgs/Image encodings that `decode_image` reads."""
 
 _DEPTH = ("16uc1", "16sc1", "32fc1", "64fc1")
-_LARGEST = 40_000_000  # pixels; more than any camera that a robot carries
+_LARGEST, _LONGEST = 40_000_000, 65_536  # pixels in all and in a row or column; more than any camera of a robot has
 _COMPRESSED = ("JPEG", "PNG", "WEBP")
 # What Pillow raises, by file format and place of the damage.
 _DAMAGE = (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
@@ -39,9 +39,7 @@ def decode_image(encoding: str, height: int, width: int, step: int, data, is_big
     if name not in ENCODINGS:
         meaning = "channels without a meaning" if name.startswith(("8u", "8s")) else "an unsupported encoding"
         raise InputError(thing, f"{meaning} ({encoding})", "a named colour encoding", _remedy())
-    if height <= 0 or width <= 0:
-        raise InputError(thing, f"{width}x{height} pixels", "at least 1x1")
-
+    _check_size(thing, width, height)
     depth = _CHANNELS.get(name, 2)  # mono16 and YUV 4:2:2 take two bytes a pixel
     if step < width * depth:
         raise InputError(thing, f"step {step}", f"at least {width}*{depth} = {width * depth} bytes a row")
@@ -68,7 +66,7 @@ def decode_compressed(format: str, data) -> np.ndarray:
 
     format: as in the message, e.g. "jpeg" or "bgr8; png compressed bgr8". Whatever channel order it names, the file
     itself holds RGB in the standard way; so only depth transports are told by it, and the file's own signature
-    decides the rest. Truncated and damaged files are refused, never shown half. Raises InputError.
+    decides the rest. Files that were cut short are refused, never shown half. Raises InputError.
     """
     thing = f"compressed image ({format})" if format else "compressed image"
     name = format.lower()
@@ -78,19 +76,45 @@ def decode_compressed(format: str, data) -> np.ndarray:
     if not data:
         raise InputError(thing, "no data", "a JPEG, PNG or WebP file")
     try:
-        with Image.open(io.BytesIO(data), formats=_COMPRESSED) as picture:
-            if picture.width * picture.height > _LARGEST:  # a small file can unpack to more memory than there is
-                raise InputError(thing, f"{picture.width}x{picture.height} pixels", f"at most {_LARGEST} in all")
-            picture.load()
-            if picture.mode.startswith("I"):
-                return _repeat(_to_8_bit(np.asarray(picture)))
-            return np.asarray(picture.convert("RGB"))
+        pixels = _unpacked(thing, data)
+        if _ends_early(data, pixels):
+            raise EOFError("its pixels end before its end marker")
+        return pixels
     except InputError:
         raise
     except _DAMAGE as error:
         reason = "no known signature" if isinstance(error, UnidentifiedImageError) else str(error)
         found = f"{len(data)} bytes that do not decode ({reason})"
         raise InputError(thing, found, "a whole JPEG, PNG or WebP file") from error
+
+
+def _unpacked(thing: str, data: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(data), formats=_COMPRESSED) as picture:
+        _check_size(thing, picture.width, picture.height)  # a small file can unpack to more memory than there is
+        picture.load()
+        if picture.mode.startswith("I"):
+            return _repeat(_to_8_bit(np.asarray(picture)))
+        return np.asarray(picture.convert("RGB"))
+
+
+def _ends_early(data: bytes, pixels: np.ndarray) -> bool:
+    """Whether a JPEG that has an end marker lacks pixels before it, as a camera sends where it has lost a part.
+
+    libjpeg paints what is missing grey, and Pillow does not pass its warning on. Of a picture whose own end is grey,
+    further data before the marker change nothing. (A progressive one is not told: it has no end, only less detail.)
+    """
+    if data[:2] != b"\xff\xd8" or (pixels[-1, -1] != 128).any():
+        return False
+    end = data.rfind(b"\xff\xd9")
+    return not np.array_equal(_unpacked("", data[:end] + bytes(range(128)) + data[end:]), pixels)
+
+
+def _check_size(thing: str, width: int, height: int) -> None:
+    found = f"{width}x{height} pixels"
+    if height <= 0 or width <= 0:
+        raise InputError(thing, found, "at least 1x1")
+    if width * height > _LARGEST or max(width, height) > _LONGEST:
+        raise InputError(thing, found, f"at most {_LARGEST} in all, {_LONGEST} in a row or column")
 
 
 def picture(message, transport: str) -> np.ndarray:

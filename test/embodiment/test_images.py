@@ -134,6 +134,29 @@ def test_broken_files_are_refused(picture, kind):
             decode_compressed(kind.lower(), broken)
 
 
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("restart", [0, 3])
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.97])
+def test_a_jpeg_that_ends_early_is_refused_though_it_has_its_end_marker(picture, subsampling, restart, kept):
+    """As cameras over USB send it where a packet was lost; Pillow shows the rest grey, and says nothing."""
+    file = io.BytesIO()
+    noise = np.tile(picture, (5, 5, 1))
+    Image.fromarray(noise).save(file, "JPEG", subsampling=subsampling, restart_marker_rows=restart)
+    whole = file.getvalue()
+    assert decode_compressed("jpeg", whole).shape == noise.shape
+    with pytest.raises(InputError, match="its pixels end before its end marker"):
+        decode_compressed("jpeg", whole[: 700 + int((len(whole) - 700) * kept)] + b"\xff\xd9")
+
+
+@pytest.mark.parametrize("behind", [b"", bytes(100)], ids=["", "padded"])
+@pytest.mark.parametrize("size", [(48, 64), (17, 33)])
+def test_a_jpeg_whose_own_end_is_grey_is_whole(size, behind):
+    grey = np.full((*size, 3), 128, np.uint8)
+    grey[:4] = 200
+    seen = decode_compressed("jpeg", encoded(grey, "JPEG") + behind)
+    assert seen[-1, -1].tolist() == [128] * 3 and seen[0, 0, 0] > 190
+
+
 @pytest.mark.parametrize(
     "format", ["16UC1; compressedDepth png", "32FC1; compressedDepth rvl", "16UC1; png compressed "]
 )
@@ -158,3 +181,15 @@ def test_a_small_file_that_unpacks_to_too_much_is_refused_by_its_header():
     Image.new("1", (13000, 13000)).save(bomb, "PNG")
     with pytest.raises(InputError, match="13000x13000 pixels"):
         decode_compressed("png", bomb.getvalue())
+
+
+@pytest.mark.parametrize("size", [(70_000, 1), (1, 70_000)])
+def test_a_line_that_is_too_long_to_be_scaled_is_refused(size):
+    """To scale a line of 40 million pixels takes 3 GB."""
+    line = io.BytesIO()
+    Image.new("L", size).save(line, "PNG")
+    width, height = size
+    for decode in (lambda: decode_compressed("png", line.getvalue()),
+                   lambda: decode_image("mono8", height, width, width, bytes(70_000))):
+        with pytest.raises(InputError, match=f"{width}x{height} pixels, expected at most 40000000 in all, 65536 in"):
+            decode()
