@@ -87,7 +87,7 @@ class CameraInput(Source):
         again = newest is not None and (newest.stamp_ns == stamp_ns if given else newest.serialized == serialized)
         if again:
             return
-        if newest is not None and given and self._overtaken(stamp_ns, newest.stamp_ns):
+        if newest is not None and given and self._overtaken(stamp_ns, newest.stamp_ns, receipt):
             self._count_late(receipt)
             return
         same = self.frozen_after and newest is not None and same_but_for_stamp(serialized, newest.serialized)
@@ -156,7 +156,8 @@ class JointInput(Source):
         stamp_ns = given or receipt.ros_ns
         try:
             names, positions = self._decode(serialized)
-            overtaken = self._buffer.update(names, positions, stamp_ns, receipt.steady_ns, self._overtaken,
+            overtaken = self._buffer.update(names, positions, stamp_ns, receipt.steady_ns,
+                                            lambda stamp_ns, newest_ns: self._overtaken(stamp_ns, newest_ns, receipt),
                                             receipt.ros_ns - stamp_ns)
         except InputError as error:
             self._refuse(str(error), now)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .embodiment.errors import InputError
+from .embodiment.errors import InputError, on_one_line
 from .embodiment.pipeline import Pipeline
 from .embodiment.prompt import clean_text
 from .engine.engine import Engine
@@ -21,6 +22,9 @@ from .stop_strings import ends_at
 ACT, ASK, REMEMBER, CANCEL, STOP = range(5)
 _LANGUAGE = {ASK: Task.ASK, REMEMBER: Task.REMEMBER}
 _LARGEST_COUNTED = 2**63
+_NOT_TEXT = re.compile("[\ufffd\ud800-\udfff]")  # what rclpy makes of bytes that are not UTF-8
+# Characters, more than any has. To tokenise a megabyte takes a third of a second, in which nobody hears a STOP.
+_LONGEST_TOKEN = 128
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Instructions:
             self._complain(f"instruction refused: {error}; text must be UTF-8")
 
     def obey(self, message: Instruction) -> None:
-        if any(c == "\ufffd" or "\ud800" <= c <= "\udfff" for c in message.text):  # as rclpy hands them over
+        if _NOT_TEXT.search(message.text):
             self._warn(f"instruction {message.id}: bytes that are not UTF-8 are read as \ufffd; publish text in UTF-8")
         with self._lock:
             if message.task == ACT:
@@ -125,9 +129,12 @@ class Instructions:
         except InputError as error:
             self._complain(f"instruction refused, the one before stays: {error}")
             return
-        self.task = ControlTask(self._id(message.id), text, self.run)
-        shown = text if len(text) <= 80 else f"{text[:80]}... ({len(text)} characters)"
+        most = self._pipeline.max_tokens * _LONGEST_TOKEN
+        self.task = ControlTask(self._id(message.id), text[:most], self.run)
+        shown = on_one_line(text[:80]) + (f"... ({len(text)} characters)" if len(text) > 80 else "")
         self._info(f"instruction {self.task.instruction_id}: {shown}")
+        if len(text) > most:
+            self._warn(f"instruction {self.task.instruction_id}: of {len(text)} characters only {most} are read")
 
     def _speak(self, message: Instruction, task: Task) -> None:
         if message.id in self._alive:  # no token either: whoever follows this id would take it for the other's end
@@ -148,6 +155,9 @@ class Instructions:
     def _request(self, request_id: int, message: Instruction, task: Task) -> LanguageRequest:
         settings, tokenizer = self._settings(), self._pipeline.tokenizer
         own = task.value in settings.own_prefix
+        room = self._pipeline.max_tokens if own else settings.max_request_tokens
+        if len(message.text) > room * _LONGEST_TOKEN:
+            raise RequestError(f"a text of {len(message.text)} characters, one request has room for {room} tokens")
         instruction = self.task.text if self.task is not None else ""
         prompt = self._pipeline.language_prompt(task.value, message.text, instruction, whole=own)
         return LanguageRequest(

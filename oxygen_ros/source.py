@@ -136,9 +136,11 @@ class Source(ABC):
         self.problem = self._untold = Reason(self.topic, text)
         self._refusal = self.problem, now
 
-    def _overtaken(self, stamp_ns: int, newest_ns: int) -> bool:
-        """Whether a message was overtaken by a newer one. Much older than that is a clock that was set back."""
-        return 0 < newest_ns - stamp_ns <= self.max_age * 1e9
+    def _overtaken(self, stamp_ns: int, newest_ns: int, receipt: Now) -> bool:
+        """Whether a message was overtaken by a newer one: not by one from the future, which is of no use itself. Much
+        older than that is a clock that was set back."""
+        ahead = (newest_ns - receipt.ros_ns) / 1e9
+        return ahead <= FUTURE_TOLERANCE and 0 < newest_ns - stamp_ns <= self.max_age * 1e9
 
     def _count_late(self, receipt: Now) -> None:
         self.late, self._late_ns = self.late + 1, receipt.steady_ns

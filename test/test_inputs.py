@@ -69,6 +69,25 @@ def test_a_picture_that_was_overtaken_is_counted_and_left():
     assert source.picture(at(1.5)).pixels.tobytes() == b"e"
 
 
+def test_a_stamp_from_the_future_overtakes_nothing():
+    """One such message among good ones, or a second clock, must not hide the good ones until its time has come."""
+    source = CameraInput("/cam", decode, 60.0)
+    joints = JointInput("/joints", lambda data: (["a"], [float(data[12:])]), ["a"], 60.0)
+    for moment in range(10):
+        send(source, 1 + moment, b"ahead", stamp=31 + moment)
+        send(joints, 1 + moment, b"9", stamp=31 + moment)
+        assert "stamped 30.00 s after this node's clock" in why(lambda: source.picture(at(1 + moment)))
+        assert "stamped 30.00 s after this node's clock" in why(lambda: joints.state(at(1 + moment)))
+        send(source, 1.5 + moment, b"good")
+        send(joints, 1.5 + moment, b"2")
+        assert source.picture(at(1.6 + moment)).pixels.tobytes() == b"good"
+        assert joints.state(at(1.6 + moment))[0].tolist() == [2.0]
+    assert (source.late, joints.late) == (0, 0)
+    send(source, 11.0, b"a little ahead", stamp=11.05)  # as a clock may be
+    send(source, 11.0, b"good", stamp=11.0)
+    assert source.late == 1 and source.picture(at(11.1)).pixels.tobytes() == b"a little ahead"
+
+
 def test_a_picture_is_settled_when_the_next_one_is_expected_later_than_asked():
     source = camera()
     assert not source.settled(0.0)

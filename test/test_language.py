@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from oxygen_ros.embodiment.prompt_writer import PromptWriter
 from oxygen_ros.engine.outputs import FinishReason, Task, Token
-from oxygen_ros.instructions import ACT, ASK, Instruction, Instructions
+from oxygen_ros.instructions import ACT, ASK, REMEMBER, Instruction, Instructions
 from oxygen_ros.policy import load_policy
 from oxygen_ros.settings import SettingsError, read
 from oxygen_ros.speech import Speech
@@ -24,14 +25,15 @@ class Robot:
         })
         self.policy = load_policy(self.settings)
         self.deltas, self.utterances, self.memories, self.tokens, self.complaints = {}, [], [], [], []
+        self.infos, self.warnings = [], []
         self.speech = Speech(
             self.policy.pipeline.tokenizer, token=self._token, utterance=self.utterances.append,
             memory=lambda token, text: self.memories.append(text), stop=lambda: self.settings.language.stop,
         )
         self.instructions = Instructions(
             self.policy.pipeline, self.policy.engine, lambda: self.settings.language, None,
-            reject=self.speech.refuse, complain=self.complaints.append, info=lambda line: None, seed=5,
-            halt=lambda instruction_id: None,
+            reject=self.speech.refuse, complain=self.complaints.append, info=self.infos.append,
+            warn=self.warnings.append, seed=5, halt=lambda instruction_id: None,
         )
         self.instructions.obey(Instruction(task=ACT, text="transfer the cube"))
 
@@ -116,6 +118,35 @@ def test_language_that_continues_the_task_text_does_not_read_the_state():
     assert low == high
     low, high = answers()
     assert low != high
+
+
+def test_a_megabyte_is_not_tokenised_while_others_wait(monkeypatch):
+    robot = Robot(**{"language.subtask_period": 1.0})
+    tokenizer, lengths = robot.policy.pipeline.tokenizer, []
+    encode = tokenizer.encode
+    monkeypatch.setattr(tokenizer, "encode", lambda text: (lengths.append(len(text)), encode(text))[1])
+    told = "put the cube into the box, " * 40_000
+    state = np.full(14, 0.3)
+    whole = PromptWriter(tokenizer, robot.policy.robot.prompt, robot.policy.pipeline.max_tokens).write(told, state)[0]
+    lengths.clear()
+    for task in (ASK, REMEMBER, ACT):
+        robot.instructions.obey(Instruction(id=60 + task, task=task, text=told))
+    assert [(t.request_id, t.finish_reason) for t in robot.tokens] == [
+        (61, FinishReason.REJECTED), (62, FinishReason.REJECTED)]
+    assert all("a text of 1080000 characters, one request has room for 192 tokens" in t.detail for t in robot.tokens)
+    assert robot.warnings == ["instruction 60: of 1079999 characters only 25600 are read"]
+    assert "(1079999 characters)" in robot.infos[-1]
+    robot.instructions.remind(0.0)  # of subtasks, which quote the task
+    # What is left out is no part of any prompt.
+    writer = PromptWriter(tokenizer, robot.policy.robot.prompt, robot.policy.pipeline.max_tokens)
+    assert writer.write(robot.instructions.task.text, state)[0] == whole and len(whole) > 190
+    assert max(lengths) < 26_000
+
+
+def test_an_instruction_cannot_forge_a_line_of_the_log():
+    robot = Robot()
+    robot.instructions.obey(Instruction(id=9, text="wave\r[ERROR] all is lost\x1b[31m\u2028잠 🚀"))
+    assert robot.infos[-1] == "instruction 9: wave\\r[ERROR] all is lost\\x1b[31m\\u2028잠 🚀"
 
 
 def test_contradictions_are_said():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 
+from ..embodiment.errors import on_one_line
 from ..source import Now, Source
 from . import graph, qos
 from .endpoints import make
@@ -144,7 +145,7 @@ def _engine_values(session: Session) -> dict[str, object]:
         "weights sha256": policy.sha256,
         "robot": policy.robot.name,
         "commands": "none (dry_run)" if session.settings.dry_run else "published",
-        "instruction": f"{task.instruction_id}: {task.text[:200]}" if task else "none",
+        "instruction": f"{task.instruction_id}: {on_one_line(task.text[:200])}" if task else "none",
         "refused instructions": session.refused_instructions,
         "last refusal": session.last_refusal or "none",
         "last error": health.last_error or "none",
