@@ -132,7 +132,7 @@ class Continuity:
             old = self._ended(old[-1:]).repeat(2, 0)
         due = min(self._steps_until(now_ns, start_ns), len(actions))
         joined, committed, first = self._join(np.array(actions, np.float32), old[1:-1], seam.delay, due)
-        done = min(due, committed)  # what the old chunk has been executed up to stays as it was, whatever limits say now
+        done = min(due, committed)  # what has been executed of the old chunk stays as it was, whatever limits say now
         origin = self._origin(seam.state)
         limited = self._limits.apply(joined[done:], due - done, old[min(due, len(old) - 1)], origin)
         sent = np.concatenate([joined[:done], limited.actions])

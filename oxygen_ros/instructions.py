@@ -71,7 +71,7 @@ class Instructions:
         self._lock = threading.Lock()
         self._seen: deque[tuple[int, int]] = deque(maxlen=64)
         self._alive: set[int] = set()
-        self._periodic: dict[Task, tuple[int, float]] = {}  # the last of each that came unasked, and when it is due again
+        self._periodic: dict[Task, tuple[int, float]] = {}  # id of the last that came unasked, when the next is due
         self._last_id = 0
 
     def hear(self, serialized: bytes, source_timestamp: int) -> None:

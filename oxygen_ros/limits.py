@@ -60,8 +60,8 @@ def _ranges(robot: Robot, settings: Settings) -> dict[str, tuple[float, float]]:
             (low, high), (lowest, highest) = ranges[name], robot.limits[name]
             ranges[name] = max(low, lowest), min(high, highest)
             if max(low, lowest) > min(high, highest):
-                problems.append(f"parameter action_limits.{name} is [{low:g}, {high:g}], expected some of limits.{name}, "
-                                f"[{lowest:g}, {highest:g}]: no position is within both")
+                problems.append(f"parameter action_limits.{name} is [{low:g}, {high:g}], expected some of "
+                                f"limits.{name}, [{lowest:g}, {highest:g}]: no position is within both")
     if problems:
         raise SettingsError(sorted(problems))
     return ranges

@@ -5,8 +5,8 @@ just after pictures have driven them from the caches.
 
 Plain CDR: four bytes of encapsulation, whose second is 1 for little endian, then the fields one after the other, each
 aligned to its size. A string is its length with the final zero, and its characters; a sequence its length, and its
-elements. A stamp is int32 seconds and uint32 nanoseconds. `image` and `joint_state` return None for anything else: rclpy
-knows what is wrong.
+elements. A stamp is int32 seconds and uint32 nanoseconds. `image` and `joint_state` return None for anything else:
+rclpy knows what is wrong.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class Policy:
         self.engine.settings = replace(self.engine.settings, steps_per_frame=settings.language.steps_per_frame or None)
 
     def rehearse(self, cameras: Collection[str]) -> None:
-        """Make one frame from blank pictures, in the thread that will make the real ones: what is done for the first time
-        is slow. Draws no noise, so that a seed gives the same chunks with and without it."""
+        """Make one frame from blank pictures, in the thread that will make the real ones: what is done for the first
+        time is slow. Draws no noise, so that a seed gives the same chunks with and without it."""
         seen = self.pipeline.rehearse(cameras)
         config = self.engine.model.config
         noise = torch.zeros(config.action_horizon, config.action_dim)

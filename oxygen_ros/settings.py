@@ -82,7 +82,9 @@ class GripperSettings:
 @dataclass(frozen=True)
 class LanguageSettings:
     max_requests: int = parameter(8, "Language requests decoded together.", low=1, high=256)
-    max_waiting: int = parameter(32, "Language requests that may wait to be decoded; more are rejected.", low=1, high=4096)
+    max_waiting: int = parameter(
+        32, "Language requests that may wait to be decoded; more are rejected.", low=1, high=4096
+    )
     max_request_tokens: int = parameter(192, "Room for prompt and answer of one request, in tokens.", low=2, high=8192)
     max_tokens: int = parameter(
         64, "Length of an answer in tokens where the request gives none.", low=1, high=8192, live=True
@@ -94,14 +96,15 @@ class LanguageSettings:
     )
     stop: tuple[str, ...] = parameter((), "Texts at which an answer ends; they are not part of it.", live=True)
     ask_prompt: str = parameter(
-        "\nQuestion: {text}\nAnswer: ", "What follows the shared prefix for ASK; {text} is the question, which it needs, "
-        "{instruction} the task being obeyed."
+        "\nQuestion: {text}\nAnswer: ",
+        "What follows the shared prefix for ASK; {text} is the question, which it needs, {instruction} the task being "
+        "obeyed."
     )
     remember_prompt: str = parameter("\nDescribe the scene: ", "The same for REMEMBER and periodic memories.")
     subtask_prompt: str = parameter("\nSubtask: ", "The same for periodic subtasks.")
     own_prefix: tuple[str, ...] = parameter(
-        (), "Tasks whose prompt is the whole text beside the pictures, in place of a continuation of the action prompt: "
-        "one more prefill for each request.", choices=LANGUAGE_TASKS
+        (), "Tasks whose prompt is the whole text beside the pictures, in place of a continuation of the action "
+        "prompt: one more prefill for each request.", choices=LANGUAGE_TASKS
     )
     shared_text: str = parameter(
         "prompt", "What language continues: the whole action prompt, or the part up to the end of the task text, which "
@@ -144,8 +147,9 @@ class Settings:
         choices=("", *FORMS),
     )
     text_attention: str = parameter(
-        "bidirectional", "What the prompt's positions see of each other: all, as pi0.5 was trained, or only what precedes "
-        "them, as OxyGen computes it.", choices=("bidirectional", "causal")
+        "bidirectional",
+        "What the prompt's positions see of each other: all, as pi0.5 was trained, or only what precedes them, as "
+        "OxyGen computes it.", choices=("bidirectional", "causal")
     )
     robot: str = parameter(
         "",
@@ -186,8 +190,7 @@ class Settings:
     stop_policy: str = parameter(
         "hold",
         "What STOP, and CANCEL of the task, publish at once: hold is a chunk that stays where the last one has led to, "
-        "or, once that has ended, where the joints are; "
-        "nothing leaves it to the robot to end the last chunk.",
+        "or, once that has ended, where the joints are; nothing leaves it to the robot to end the last chunk.",
         choices=("hold", "nothing"), live=True,
     )
     dry_run: bool = parameter(
@@ -217,7 +220,8 @@ class Settings:
         0.5, "Seconds after which a joint's last position no longer counts.", low=0.0, high=1e6, live=True
     )
     camera_skew: float = parameter(
-        0.0, "Seconds that the pictures of one frame may lie apart; 0 leaves it to their ages.", low=0.0, high=1e6, live=True
+        0.0, "Seconds that the pictures of one frame may lie apart; 0 leaves it to their ages.", low=0.0, high=1e6,
+        live=True,
     )
     device: str = parameter("cpu", "Where the network runs, as torch names it: cpu, cuda, cuda:0.")
     dtype: str = parameter("float32", "What the network computes in.", choices=("float32", "bfloat16"))
@@ -261,8 +265,8 @@ _GROUPS = {"camera": CameraSettings, "gripper": GripperSettings}
 _LIMITS = {
     "limits": Declaration("", (), "[lowest, highest] position of this joint, in the robot's own units.", numbers=2),
     "action_limits": Declaration(
-        "", (), "[lowest, highest] of this action; where it is the joint's position, or leads to it, limits hold beside them.",
-        numbers=2, live=True,
+        "", (), "[lowest, highest] of this action; where it is the joint's position, or leads to it, limits hold "
+        "beside them.", numbers=2, live=True,
     ),
     "rate_limits": Declaration(
         "", 0.0, "Most that this action may change in a second, in its own units; 0 is no limit.", low=0.0,
@@ -323,7 +327,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         if text.isspace() and "\n" not in text or not text:
             yield f"parameter language.stop holds {text!r}, expected texts that are not blank, or a newline"
     if "{text}" not in language.ask_prompt:
-        yield f"parameter language.ask_prompt is {language.ask_prompt!r}, expected {{text}} in it, where the question goes"
+        yield (f"parameter language.ask_prompt is {language.ask_prompt!r}, expected {{text}} in it, where the question "
+               "goes")
     if settings.instruction:
         try:
             clean_text(settings.instruction)

@@ -30,7 +30,8 @@ from oxygen_ros.pi05.random_weights import random_model
 ROOT = Path(__file__).resolve().parent.parent
 BAG = ROOT / "resource" / "aloha_transfer_cube.mcap"
 
-VERBS = ("transfer", "pick up", "lift", "grasp", "hand over", "release", "reach", "move", "put down", "hold", "find", "push")
+VERBS = ("transfer", "pick up", "lift", "grasp", "hand over", "release", "reach", "move", "put down", "hold", "find",
+         "push")
 THINGS = ("the cube", "the red cube", "the block", "the peg", "the cup", "the gripper", "the left arm", "the right arm")
 PLACES = ("", " to the left gripper", " to the right gripper", " on the table", " above the table", " between the arms")
 QUESTIONS = (
@@ -71,7 +72,8 @@ def statistics(bag: Path, horizon: int) -> dict:
     body = robot("aloha")
     rows: dict[str, list[np.ndarray]] = {"/joint_states": [], "/joint_commands": []}
     with bag.open("rb") as file:
-        for _, channel, _, message in make_reader(file, decoder_factories=[DecoderFactory()]).iter_decoded_messages(list(rows)):
+        reader = make_reader(file, decoder_factories=[DecoderFactory()])
+        for _, channel, _, message in reader.iter_decoded_messages(list(rows)):
             rows[channel.topic].append(read_state(body.joints, pair(message.name, message.position)))
     states, commands = (np.array(rows[topic]) for topic in rows)
     chunks = [
@@ -82,7 +84,8 @@ def statistics(bag: Path, horizon: int) -> dict:
     measures = {"mean": lambda x: x.mean(0), "std": lambda x: x.std(0),
                 "q01": lambda x: np.quantile(x, 0.01, axis=0), "q99": lambda x: np.quantile(x, 0.99, axis=0)}
     return {"norm_stats": {
-        name: {measure: of(values).round(6).tolist() for measure, of in measures.items()} for name, values in data.items()
+        name: {measure: of(values).round(6).tolist() for measure, of in measures.items()}
+        for name, values in data.items()
     }}
 
 

@@ -44,7 +44,8 @@ class Robot:
     def frame(self, level=0.0):
         """One frame, all joints at this level in model units. Returns its statistics."""
         state = self.policy.robot.to_robot_state(np.full(14, level))
-        seen = self.policy.pipeline.observe({"cam_high": np.full((48, 64, 3), 90, np.uint8)}, state, "transfer the cube")
+        pictures = {"cam_high": np.full((48, 64, 3), 90, np.uint8)}
+        seen = self.policy.pipeline.observe(pictures, state, "transfer the cube")
         for output in self.policy.engine.frame(self.policy.observation(seen, 7)):
             if isinstance(output, Token):
                 self.speech.hear(output)
@@ -152,5 +153,5 @@ def test_an_instruction_cannot_forge_a_line_of_the_log():
 def test_contradictions_are_said():
     with pytest.raises(SettingsError, match="language.shared_text is 'task', expected 'prompt'"):
         read({"policy": "x", "language.shared_text": "task"})
-    with pytest.raises(SettingsError, match=r"language.own_prefix is \['sing'\], expected some of ask, remember, subtask"):
+    with pytest.raises(SettingsError, match=r"own_prefix is \['sing'\], expected some of ask, remember, subtask"):
         read({"policy": "x", "language.own_prefix": ["sing"]})

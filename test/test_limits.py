@@ -59,8 +59,9 @@ def test_positions_stay_within_the_limits_of_the_joint_and_of_the_action():
         limits(**{"action_limits.a": [2.0, 3.0]})
     speeds = {"name": "arm", "joints": ["a"], "cameras": ["top"], "step_dt": 0.1, "limits": {"a": [-1, 1]},
               "representation": "velocity"}
+    # Its limits are of positions, these actions are radians a second.
     found = Limits(from_dict(speeds), read({**ARM, "joints": ["a"], "action_limits.a": [2.0, 3.0]}))
-    assert found.apply(np.float32([[9]]), 0, NOWHERE[:1]).actions[0, 0] == 3  # radians a second have nothing to do with it
+    assert found.apply(np.float32([[9]]), 0, NOWHERE[:1]).actions[0, 0] == 3
 
 
 def test_displacements_lead_to_positions_within_the_limits_of_the_joint():

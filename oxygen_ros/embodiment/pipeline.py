@@ -145,8 +145,9 @@ class Pipeline:
         """int64 ids of a language request's prompt: what it appends to its frame's prefix, or the whole text beside the
         pictures, which begins with begin-of-sequence.
 
-        task: a key of the language prompts, where {text} is `text`, cleaned, and {instruction} the task being obeyed, as
-        subtask decoding writes it. Raises InputError for an unknown task, and a blank text where the prompt needs one.
+        task: a key of the language prompts, where {text} is `text`, cleaned, and {instruction} the task being obeyed,
+        as subtask decoding writes it. Raises InputError for an unknown task, and a blank text where the prompt needs
+        one.
         """
         if task not in self._language_prompts:
             raise InputError("language task", repr(task), f"one of {', '.join(self._language_prompts)}")

@@ -57,7 +57,8 @@ class PromptWriter:
         """How many of these ids, the last written, are those of the prompt up to the end of its task text."""
         prompt = replace(surround(self._form, self._kept, np.empty(0)), after="", then="")
         until = encode_prompt(self._tokenizer, prompt)
-        return next((i for i, (ours, theirs) in enumerate(zip(ids, until)) if ours != theirs), min(len(ids), len(until)))
+        shorter = min(len(ids), len(until))
+        return next((i for i in range(shorter) if ids[i] != until[i]), shorter)
 
     def _encode(self, prompt: Prompt) -> list[int]:
         if prompt != self._encoded[0]:

@@ -44,8 +44,8 @@ class FixedPasses(Passes):
 
     def __init__(self, model: Pi05, pool: KVPool, *, cameras: int, **settings) -> None:
         if model.compiled:
-            raise ValueError("a network packed for a CPU's compiled code has no passes of fixed shapes; leave fixed_shapes "
-                             "None, or do not pack")
+            raise ValueError("a network packed for a CPU's compiled code has no passes of fixed shapes; leave "
+                             "fixed_shapes None, or do not pack")
         super().__init__(model, cameras=cameras, padded=False, **settings)
         config, device, dtype = model.config, model.device, model.dtype
         size, requests = config.vision.image_size, len(pool.tails)

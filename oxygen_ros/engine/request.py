@@ -30,8 +30,8 @@ class LanguageRequest:
 
     prefix: shared continues what all tasks of the frame share; own has the request's prompt prefilled with the pictures
     alone, every token seeing every other, which costs the language model's prefill once more and a KV slot.
-    prompt: token ids. Of a shared prefix they are its causal continuation and may be none: the answer then continues the
-    shared text itself. Of an own prefix they are all its text.
+    prompt: token ids. Of a shared prefix they are its causal continuation and may be none: the answer then continues
+    the shared text itself. Of an own prefix they are all its text.
     priority: urgency above others of the same task (see `urgency`). temperature 0 is greedy; top_p keeps the likeliest
     tokens that together have that probability; `seed` makes sampling repeatable whatever else is being decoded.
     ends: is given all token ids said so far, and says whether the text ends there, as at a stop string.

@@ -91,9 +91,10 @@ def action_chunk(robot: Robot, chunk: Chunk) -> ActionChunk:
 
 
 def joint_trajectory(robot: Robot, chunk: Chunk, velocities: bool = False) -> JointTrajectory | None:
-    """The part of a chunk that is not due yet, for joint_trajectory_controller; None where nothing of it can be told, and
-    where less than a step of it is left: it could arrive when all is past, which the controller refuses.
+    """The part of a chunk that is not due yet, for joint_trajectory_controller.
 
+    None where nothing of it can be told, and where less than a step of it is left: it could arrive when all is past,
+    which the controller refuses.
     velocities: beside positions too. The controller refuses a last point that is not at rest: a trajectory with
     velocities ends in one that is.
     A robot that takes velocities gets velocities alone, of what is no gripper, from the moment of arrival on (a stamp

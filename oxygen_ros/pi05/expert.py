@@ -92,7 +92,7 @@ class ActionExpert(nn.Module):
         return torch.stack([norm.modulation(condition) for norm in norms], dim=-3)
 
     def denoise(self, noise: Tensor, plan: Tensor, strip: Strip) -> Tensor:
-        """noise [H, A] float32 -> actions [H, A] float32, by an Euler step for each of plan [steps, norms, 3, width]."""
+        """noise [H, A] float32 -> actions [H, A] float32, an Euler step for each of plan [steps, norms, 3, width]."""
         if self._compiled is not None:
             return self._compiled.denoise(noise, plan, strip.rotary(self.rotary), strip)
         return euler(noise, len(plan), lambda x, step: self.velocity(x, plan[step], strip))

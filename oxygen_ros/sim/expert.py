@@ -114,7 +114,10 @@ def _plan(cube: np.ndarray, meeting: np.ndarray, left: Hand, right: Hand) -> tup
 
 
 def _at(path: list[Waypoint], now: float) -> Hand:
-    """The hand at a moment: between two waypoints, the minimum-jerk profile 10 s^3 - 15 s^4 + 6 s^5 (Flash and Hogan, 1985)."""
+    """The hand at a moment.
+
+    Between two waypoints, the minimum-jerk profile 10 s^3 - 15 s^4 + 6 s^5 (Flash and Hogan, 1985).
+    """
     times = [w.seconds for w in path]
     after = int(np.searchsorted(times, now, side="right"))
     if after == len(path):
@@ -123,7 +126,7 @@ def _at(path: list[Waypoint], now: float) -> Hand:
     s = (now - a.seconds) / (b.seconds - a.seconds)
     s = s**3 * (10 - 15 * s + 6 * s * s)
 
-    return Hand(**{field.name: _blend(getattr(a.hand, field.name), getattr(b.hand, field.name), s) for field in fields(Hand)})
+    return Hand(**{f.name: _blend(getattr(a.hand, f.name), getattr(b.hand, f.name), s) for f in fields(Hand)})
 
 
 def _blend(a, b, s: float):

@@ -13,4 +13,5 @@ def require() -> None:
     """Raises RuntimeError, with the remedy, where no picture can be rendered."""
     if os.environ["MUJOCO_GL"] == "disabled":
         found = f"lib{' and lib'.join(_MISSING)} not found" if _MISSING else "MUJOCO_GL=disabled"
-        raise RuntimeError(f"no OpenGL to render pictures with ({found}): apt-get install libegl1 libgl1, and MUJOCO_GL=egl")
+        raise RuntimeError(
+            f"no OpenGL to render pictures with ({found}): apt-get install libegl1 libgl1, and MUJOCO_GL=egl")

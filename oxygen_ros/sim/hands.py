@@ -1,4 +1,4 @@
-"""The same arms led by their hands: a target pose per gripper instead of joint targets (gym-aloha's end-effector model).
+"""The same arms led by their hands: a target pose per gripper, not joint targets (gym-aloha's end-effector model).
 
 A soft weld pulls each gripper to a target body, which is inverse kinematics by simulation: the joints find their way,
 with limits, friction and contact. The expert is written here and its joint positions are replayed in `world.World`.

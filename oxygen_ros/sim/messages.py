@@ -1,4 +1,4 @@
-"""The simulated robot's messages, made without a ROS installation: `rosbags` knows the common types, msg/ holds ours."""
+"""The simulated robot's messages, made without ROS: `rosbags` knows the common types, msg/ holds ours."""
 from __future__ import annotations
 
 import io
@@ -32,8 +32,9 @@ def _definitions() -> Path:
 
         return Path(get_package_share_directory("oxygen_ros")) / "msg"
     except (ImportError, LookupError):
-        raise FileNotFoundError(f"the definitions of oxygen_ros/msg are neither in {source} nor in a sourced workspace: "
-                                "run from a source tree, or build the package with colcon and source it") from None
+        raise FileNotFoundError(f"the definitions of oxygen_ros/msg are neither in {source} nor in a sourced "
+                                "workspace: run from a source tree, or build the package with colcon and source it"
+                                ) from None
 
 
 class Composer:

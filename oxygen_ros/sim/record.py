@@ -13,7 +13,7 @@ _COMMAND = "oxygen-record-sim"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0 for a complete bag, 1 for an error, 130 where Ctrl-C cut the bag short (what there is stays readable)."""
+    """Returns 0 for a complete bag, 1 for an error, 130 where Ctrl-C cut it short (what there is stays readable)."""
     arguments = _arguments(argv)
     stops: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, frame: stops.append(number))
@@ -52,8 +52,8 @@ def _record(arguments: argparse.Namespace, stops: list[int]) -> int:
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = CommandLine(prog=_COMMAND, description=(
         "Record demonstrations of the simulated ALOHA as a robot's bag (MCAP): three compressed cameras, joint states "
-        "and joint commands at 50 Hz, the instruction, and the phase the scripted expert is in. Each seed is a place of "
-        "the cube; the same seed gives the same messages. A seed on which the expert fails is refused, with a word, "
+        "and joint commands at 50 Hz, the instruction, and the phase the scripted expert is in. Each seed is a place "
+        "of the cube; the same seed gives the same messages. A seed on which the expert fails is refused, with a word, "
         "and the next one taken. Needs the packages gym-aloha, mcap, rosbags and pillow, and libegl1 and libgl1."))
     parser.add_argument("--seed", type=whole(0), default=0, help="first seed (default: %(default)s)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.mcap",

@@ -81,9 +81,9 @@ def episode(robot: world.World, demonstration: expert.Demonstration, seed: int, 
 
 def record(bag: BagWriter, robot: world.World, compose: Composer, order: Order,
            stopped: Callable[[], bool], report: Callable[[str], None]) -> None:
-    """Fill a bag. Returns early, between two control periods, once `stopped()`. `report` gets a line per second recorded.
+    """Fill a bag. Returns early, between two control periods, once `stopped()`.
 
-    Raises RuntimeError where the expert fails on ten seeds in a row.
+    report: gets a line per second recorded. Raises RuntimeError where the expert fails on ten seeds in a row.
     """
     start = START
     seeds = successful(order.first_seed, report)
@@ -107,7 +107,7 @@ def record(bag: BagWriter, robot: world.World, compose: Composer, order: Order,
 def successful(seed: int, report: Callable[[str], None],
                demonstrate: Callable[[int], expert.Demonstration] = expert.demonstrate,
                ) -> Iterator[tuple[int, expert.Demonstration]]:
-    """Seeds, from this one on, whose demonstration works. Each is tried before it is recorded: a bag holds successes only.
+    """Seeds, from this one on, whose demonstration works. Each is tried before it is recorded: a bag holds successes.
 
     Raises RuntimeError after ten failures in a row.
     """

@@ -1,4 +1,4 @@
-"""Ranges of the expert's joint data, for a policy's normalisation: python -m oxygen_ros.sim.statistics --out FILE.json"""
+"""Ranges of the expert's joints, for a policy's normalisation: python -m oxygen_ros.sim.statistics --out FILE.json"""
 from __future__ import annotations
 
 import argparse
@@ -47,8 +47,10 @@ def collect(first_seed: int, episodes: int) -> dict:
         "failed_seeds": failed,
         "joint_states": measure(np.array(states)),
         "joint_commands": measure(np.array(commands)),
-        "delta": {"definition": f"joint_commands[t + k] - joint_states[t], k = 0..{HORIZON - 1}, t + k within the episode",
-                  **measure(np.concatenate(deltas))},
+        "delta": {
+            "definition": f"joint_commands[t + k] - joint_states[t], k = 0..{HORIZON - 1}, t + k within the episode",
+            **measure(np.concatenate(deltas)),
+        },
     }
 
 

@@ -2,7 +2,7 @@
 
 Only the model files of the `gym-aloha` package are used. The physics is stepped in the order in which
 dm_control steps it, so a trajectory here equals the one `gym_aloha/AlohaTransferCube-v0` would make
-(`test/sim/test_sim_world.py` holds the two side by side), without the three images which that package renders each step.
+(`test/sim/test_sim_world.py` holds the two side by side), without the three images that package renders each step.
 """
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def load_model(name: str) -> mujoco.MjModel:
     """
     spec = find_spec("gym_aloha")  # found, not imported: importing it pulls in dm_control and gymnasium
     if spec is None:
-        raise ModuleNotFoundError("the simulated robot needs the package gym-aloha: pip install gym-aloha", name="gym_aloha")
+        raise ModuleNotFoundError(
+            "the simulated robot needs the package gym-aloha: pip install gym-aloha", name="gym_aloha")
     return mujoco.MjModel.from_xml_path(str(Path(spec.origin).parent / "assets" / f"{name}.xml"))
 
 
@@ -116,7 +117,7 @@ class World:
 
     @property
     def reward(self) -> int:
-        """gym-aloha's score: 1 the right gripper touches the cube, 2 and lifts it; 3 the left one touches it, 4 off the table."""
+        """gym-aloha's score: 1 the right gripper touches the cube, 2 and lifts it; 3 the left one, 4 off the table."""
         touching = self.contacts
         if "left" in touching:
             return 3 if "table" in touching else TASK_REWARD

@@ -195,7 +195,8 @@ def test_statistics_are_checked_when_the_pipeline_is_built(recorded, tokenizer):
     assert mixed.act(np.full((1, 32), 0.25), np.zeros(14))[0, 0] == 0.25
 
 
-PROMPTS = {"ask": "\nQuestion: {text}\nAnswer: ", "remember": "\nDescribe: ", "subtask": "Task: {instruction} Subtask: "}
+PROMPTS = {"ask": "\nQuestion: {text}\nAnswer: ", "remember": "\nDescribe: ",
+           "subtask": "Task: {instruction} Subtask: "}
 
 
 def test_language_prompts_continue_the_prefix_or_are_all_of_it(recorded, tokenizer):

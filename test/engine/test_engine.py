@@ -93,7 +93,8 @@ def test_fifty_frames_with_requests_that_come_at_random(engine_for, model, obser
     observations, requests, joined, tokens = {}, {}, {}, []
     for index in range(50):
         for _ in range(rng.choice((0, 0, 1, 1, 2))):
-            request = ask(len(requests), [rng.randrange(4, 90) for _ in range(rng.randrange(0, 5))], rng.randrange(1, 9))
+            prompt = [rng.randrange(4, 90) for _ in range(rng.randrange(0, 5))]
+            request = ask(len(requests), prompt, rng.randrange(1, 9))
             requests[request.request_id] = request
             engine.submit(request)
         observation = observations[1000 + index] = observe(index, cameras=rng.choice((1, 2, 3)))
@@ -345,4 +346,5 @@ def test_task_of_a_request_comes_back(engine_for, model, observe):
 def test_however_small_a_temperature_is_greedy(engine_for, model, observe):
     engine = engine_for(model)
     engine.submit(ask(1, temperature=1e-40))
-    assert texts(o for o in engine.frame(observe(4)) if isinstance(o, Token))[1] == alone(model, observe(4), (5, 6, 7), 6)[1]
+    said = texts(o for o in engine.frame(observe(4)) if isinstance(o, Token))
+    assert said[1] == alone(model, observe(4), (5, 6, 7), 6)[1]

@@ -69,7 +69,8 @@ def test_causal_text_may_go_on_differently_for_actions_and_for_language(model, m
     """Language continues the common text as if the actions' tail were not there; the actions see both."""
     whole = observation(0).tokens
     common = whole[:-3]
-    expected = frame(engine_for(mode, model, "causal"), observation(0, tokens=common), request(1), request(2, (7, 9)))[1]
+    engine = engine_for(mode, model, "causal")
+    expected = frame(engine, observation(0, tokens=common), request(1), request(2, (7, 9)))[1]
     actions, said = frame(
         engine_for(mode, model, "causal", **way), observation(0, shared_tokens=len(common)),
         request(1), request(2, (7, 9)),

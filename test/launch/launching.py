@@ -57,7 +57,8 @@ class Launch:
         self.domain, self.output = domain, ""
         self.process = subprocess.Popen(
             [sys.executable, "-c", LAUNCHER, ROOT / "launch" / file, *arguments],
-            env=environment(domain), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            env=environment(domain), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
         )
         self.reader = threading.Thread(target=self._read)
         self.reader.start()

@@ -100,10 +100,12 @@ def test_topics_are_the_readme_s_and_its_commands_work(launch, operator):
                 for name, package, kind in TABLE_ROW.findall(readme)}
     expected -= {("/oxygen/joint_trajectory", "trajectory_msgs/msg/JointTrajectory")}  # a parameter asks for it
     assert len(expected) == 9
-    operator.ask("topic", "list", "-t", until=lambda answer: expected <= set(re.findall(r"^(\S+) \[(\S+)\]$", answer, re.M)))
+    listed = re.compile(r"^(\S+) \[(\S+)\]$", re.M)
+    operator.ask("topic", "list", "-t", until=lambda answer: expected <= set(listed.findall(answer)))
 
-    play = subprocess.Popen([sys.executable, "-m", "oxygen_ros.replay.player", str(ROOT / "resource/aloha_transfer_cube.mcap"),
-                             "--restamp", "--times", "0"], env=environment(robot.domain), stdout=subprocess.DEVNULL)
+    bag = str(ROOT / "resource/aloha_transfer_cube.mcap")
+    play = subprocess.Popen([sys.executable, "-m", "oxygen_ros.replay.player", bag, "--restamp", "--times", "0"],
+                            env=environment(robot.domain), stdout=subprocess.DEVNULL)
     try:
         said = operator.hear("/oxygen/utterance", "std_msgs/msg/String", "--once")
         chunk = operator.hear("/oxygen/action_chunk", "oxygen_ros/msg/ActionChunk", "--once", "--field", "names")

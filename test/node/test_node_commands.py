@@ -225,8 +225,8 @@ def test_two_arms_side_by_side(tmp_path_factory):
             remaps = ["-r", f"__ns:=/{side}", "-r", "joint_states:=state", "-r", "instruction:=/orders",
                       "-r", "cam_high/image_raw/compressed:=/shared/high"]
             node = node_process(domain, folder / side, *remaps)
-            topics = {"cam_high": "/shared/high" if side == "left" else "/unused",
-                      **{name: f"/{side}/{name}/image_raw/compressed" for name in ("cam_left_wrist", "cam_right_wrist")},
+            wrists = {f"cam_{arm}_wrist": f"/{side}/cam_{arm}_wrist/image_raw/compressed" for arm in ("left", "right")}
+            topics = {"cam_high": "/shared/high" if side == "left" else "/unused", **wrists,
                       "joint_states": f"/{side}/state"}
             arms.append((Robot(domain, f"/{side}/oxygen", topics, "/orders", f"robot_{side}"), node))
             arms[-1][0].still = index

@@ -196,7 +196,8 @@ def test_live_parameters_change_and_others_do_not(active):
     assert set_parameter("language.max_tokens", 64).successful
     outside = set_parameter("action_limits.left_waist", [4.0, 5.0])  # against the robot's own
     assert not outside.successful
-    assert "action_limits.left_waist is [4, 5], expected some of limits.left_waist, [-3.14158, 3.14158]" in outside.reason
+    assert ("action_limits.left_waist is [4, 5], expected some of limits.left_waist, [-3.14158, 3.14158]"
+            in outside.reason)
 
 
 def test_rates_ages_and_limits_change_while_active(active):
@@ -449,7 +450,7 @@ def test_chunk_that_comes_too_late_is_counted_and_not_sent(active, monkeypatch):
     """F35"""
     robot, node = active
     monkeypatch.setattr(node.engine, "frame", slowed(node.engine.frame, 1.2))  # chunk_lifespan is 1 s
-    robot.wait_for(lambda: robot.heard.said("chunk not sent", "chunk_lifespan is 1 s; raise it, or lower denoise_steps"),
+    robot.wait_for(lambda: robot.heard.said("chunk not sent", "chunk_lifespan is 1 s; raise it, or lower denoise"),
                    "a line")
     robot.wait_for(lambda: robot.heard.reported("engine", "in a row not sent", "chunk_lifespan, 1 s; raise it",
                                                 level=DiagnosticStatus.WARN), "a status")

@@ -44,8 +44,8 @@ def test_what_a_live_node_says_is_recorded_and_equal_to_offline(domain, tmp_path
     node = node_with(domain, tmp_path, config)
     try:
         done = subprocess.run([*COMMAND, BAG, "--start", "5.01", "--rate", "0.5", "--config", config, "--out",
-                               tmp_path / "out", "--expect-equal", "1e-5"], env=environment(domain), capture_output=True,
-                              text=True, timeout=120)
+                               tmp_path / "out", "--expect-equal", "1e-5"],
+                              env=environment(domain), capture_output=True, text=True, timeout=120)
     finally:
         node.close()
     assert done.returncode == 0, done.stdout + done.stderr + node.log

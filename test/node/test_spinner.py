@@ -1,4 +1,4 @@
-"""An executor that goes on where others destroy what it is about to wait for, and tells where nothing works any more."""
+"""An executor that goes on where others destroy what it is about to wait for, and says when nothing works any more."""
 
 import threading
 

@@ -129,10 +129,9 @@ class PlainPi05:
 
     def condition(self, time: float) -> Tensor:
         width = self.config.expert.width
+        shortest, longest = self.config.time_min_period, self.config.time_max_period
         angles = [
-            2 * math.pi * time / (self.config.time_min_period * (self.config.time_max_period / self.config.time_min_period)
-                                  ** (j / (width // 2 - 1)))
-            for j in range(width // 2)
+            2 * math.pi * time / (shortest * (longest / shortest) ** (j / (width // 2 - 1))) for j in range(width // 2)
         ]
         e = torch.tensor([math.sin(x) for x in angles] + [math.cos(x) for x in angles], dtype=torch.float64)
         return F.silu(self.linear(F.silu(self.linear(e, "expert.time_in")), "expert.time_out"))

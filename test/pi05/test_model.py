@@ -58,7 +58,8 @@ class Case:
 
     def strip(self) -> Strip:
         c = self.model.config
-        storage = torch.full((c.backbone.depth, 2, c.backbone.num_kv_heads, c.action_horizon + 64, c.backbone.head_dim), 9.0)
+        b = c.backbone
+        storage = torch.full((b.depth, 2, b.num_kv_heads, c.action_horizon + 64, b.head_dim), 9.0)
         return Strip(storage, c.action_horizon)
 
     def tail(self, room: int = 32) -> Tail:
@@ -186,7 +187,8 @@ def test_config_round_trip_and_refusals():
 
 
 @pytest.mark.parametrize("name, kept", [
-    ("vision.patch_embedding.weight", True), ("vision.position_embedding", True), ("vision.blocks.0.norm1.weight", False),
+    ("vision.patch_embedding.weight", True), ("vision.position_embedding", True),
+    ("vision.blocks.0.norm1.weight", False),
     ("backbone.layers.2.norm1.weight", True), ("backbone.norm.weight", True), ("backbone.embedding", False),
     ("backbone.layers.2.attention.qkv.weight", False), ("expert.layers.0.norm2.dense.bias", True),
     ("expert.norm.dense.weight", True), ("expert.action_out.weight", True), ("expert.time_in.bias", True),

@@ -1,4 +1,4 @@
-"""`oxygen-play` over DDS: every message as it was recorded, stamps moved on request, one line for what cannot be played."""
+"""`oxygen-play` over DDS: messages as they were recorded, stamps moved on request, a line for what cannot be played."""
 
 import os
 import signal
@@ -37,11 +37,12 @@ class Ear:
         rclpy.init(context=self.context, domain_id=DOMAIN)
         self.node = rclpy.create_node("ear", context=self.context)
         reliable = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
-        latched = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        latched = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE,
+                             durability=DurabilityPolicy.TRANSIENT_LOCAL)
         for topic, kind, profile in (("/joint_states", JointState, reliable), ("/phase", String, latched),
                                      ("/clock", Clock, reliable)):
-            take = self.heard[topic]
-            self.node.create_subscription(kind, topic, lambda data, take=take: take.append(bytes(data)), profile, raw=True)
+            heard = self.heard[topic]
+            self.node.create_subscription(kind, topic, lambda data, to=heard: to.append(bytes(data)), profile, raw=True)
         self.executor = SingleThreadedExecutor(context=self.context)
         self.executor.add_node(self.node)
         self.thread = threading.Thread(target=self.executor.spin, daemon=True)
@@ -86,7 +87,8 @@ def test_restamp_moves_all_stamps_to_the_present_by_the_same_time(ear):
     def stamps(messages):
         return [s * 10**9 + n for s, n in (struct.unpack_from("<iI", data, 4) for data in messages)]
 
-    heard, recorded = stamps(ear.heard["/joint_states"]), stamps(m.data for m in open_bag(BAG).messages(["/joint_states"]))
+    heard = stamps(ear.heard["/joint_states"])
+    recorded = stamps(m.data for m in open_bag(BAG).messages(["/joint_states"]))
     assert {h - r for h, r in zip(heard, recorded)} == {heard[0] - recorded[0]}
     assert before < heard[0] < time.time_ns()
 

@@ -168,9 +168,10 @@ def test_phases_come_in_order_and_with_the_motion(bag):
         return grips[round(seconds * 50)]
 
     assert times["reach the cube"] < 0.01
-    assert grip_at(times["grasp the cube"])[1] > 0.057 and grip_at(times["lift the cube"])[1] < 0.019  # right closes
-    assert grip_at(times["hand over the cube"])[0] > 0.057 and grip_at(times["release the cube"])[0] < 0.019  # left closes
-    assert grip_at(7.9)[1] > 0.057  # right has opened
+    left, right = 0, 1
+    assert grip_at(times["grasp the cube"])[right] > 0.057 and grip_at(times["lift the cube"])[right] < 0.019
+    assert grip_at(times["hand over the cube"])[left] > 0.057 and grip_at(times["release the cube"])[left] < 0.019
+    assert grip_at(7.9)[right] > 0.057
 
 
 def test_the_instruction_is_heard_before_the_first_picture_and_typed_by_the_repositorys_definition(bag):
@@ -194,7 +195,8 @@ def test_ros_itself_reads_the_messages_and_knows_their_types(bag):
         description = json.loads(Path(get_package_share_directory(package), kind, f"{short}.json").read_text())
         assert hashes[topic] == description["type_hashes"][0]["hash_string"], name
         ours = heard[topic][0]
-        theirs = serialization.deserialize_message(ours.raw, getattr(importlib.import_module(f"{package}.{kind}"), short))
+        message_type = getattr(importlib.import_module(f"{package}.{kind}"), short)
+        theirs = serialization.deserialize_message(ours.raw, message_type)
         for field in theirs.get_fields_and_field_types():
             if field != "header":
                 assert np.array_equal(getattr(theirs, field), getattr(ours.message, field)), f"{topic} {field}"

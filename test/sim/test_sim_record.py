@@ -10,7 +10,8 @@ import sys
 import pytest
 from sim_bags import ROOT, picture, positions, read
 
-pytest.importorskip("gym_aloha", reason="the simulator is not installed: make test installs it, or pip install gym-aloha")
+pytest.importorskip(
+    "gym_aloha", reason="the simulator is not installed: make test installs it, or pip install gym-aloha")
 
 from oxygen_ros.sim import expert, gl, record, recording, robot  # noqa: E402
 
@@ -36,7 +37,8 @@ def test_a_seed_is_a_bag(tmp_path):
     messages, _ = a
     assert {topic: len(of) for topic, of in messages.items()} == {
         "/cam_high/image_raw/compressed": 10, "/cam_left_wrist/image_raw/compressed": 10,
-        "/cam_right_wrist/image_raw/compressed": 10, "/joint_states": 20, "/joint_commands": 20, "/instruction": 1, "/phase": 1}
+        "/cam_right_wrist/image_raw/compressed": 10, "/joint_states": 20, "/joint_commands": 20, "/instruction": 1,
+        "/phase": 1}
     assert sorted(os.listdir(tmp_path)) == ["a.mcap", "b.mcap", "c.mcap"]  # nothing half made is left
 
 
@@ -104,8 +106,8 @@ def test_an_output_that_cannot_be_written_is_one_line(tmp_path, capsys):
 
 @pytest.mark.parametrize("wrong, named", [
     (["--seed", "-1"], "--seed"), (["--episodes", "0"], "--episodes"), (["--seconds", "0"], "--seconds"),
-    (["--size", "big"], "--size"), (["--image-rate", "30"], "--image-rate"), (["--jpeg-quality", "0"], "--jpeg-quality"),
-    (["--seconds", "nan"], "--seconds")])
+    (["--size", "big"], "--size"), (["--image-rate", "30"], "--image-rate"),
+    (["--jpeg-quality", "0"], "--jpeg-quality"), (["--seconds", "nan"], "--seconds")])
 def test_wrong_arguments_are_named(tmp_path, capsys, wrong, named):
     with pytest.raises(SystemExit) as ended:
         record.main(["--out", str(tmp_path / "a.mcap"), *wrong])

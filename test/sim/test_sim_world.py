@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from sim_bags import ROOT, SAMPLE, positions, read
 
-pytest.importorskip("gym_aloha", reason="the simulator is not installed: make test installs it, or pip install gym-aloha")
+pytest.importorskip(
+    "gym_aloha", reason="the simulator is not installed: make test installs it, or pip install gym-aloha")
 
 from oxygen_ros.sim import expert, gl, robot, world  # noqa: E402
 from oxygen_ros.sim.cameras import CAMERAS, mount_cameras  # noqa: E402
@@ -111,7 +112,7 @@ def test_a_hand_that_never_lets_go_is_not_a_success(demonstration):
 
 
 def test_the_sample_bag_is_this_experts():
-    """On another machine too: rounding noise of 1e-16 in every period moves commands by 1e-13 and states by up to 7e-7."""
+    """On another machine too: noise of 1e-16 in every period moves commands by 1e-13 and states by up to 7e-7."""
     heard, _, _ = read(SAMPLE)
     shown = expert.demonstrate(0)
     np.testing.assert_allclose(positions(heard["/joint_commands"]), shown.targets, rtol=0, atol=1e-9)
@@ -123,7 +124,8 @@ def test_without_gl_the_physics_runs_and_the_recorder_says_what_to_install(tmp_p
         return subprocess.run([sys.executable, *arguments], cwd=ROOT, env={**os.environ, "MUJOCO_GL": "disabled"},
                               capture_output=True, text=True, timeout=60)
 
-    physics = python("-c", "from oxygen_ros.sim import world; w = world.World(); w.reset(0); w.step(w.positions); print(w.cube)")
+    physics = python(
+        "-c", "from oxygen_ros.sim import world; w = world.World(); w.reset(0); w.step(w.positions); print(w.cube)")
     assert physics.returncode == 0, physics.stderr
     recorder = python("-m", "oxygen_ros.sim.record", "--out", str(tmp_path / "a.mcap"))
     assert recorder.returncode == 1
