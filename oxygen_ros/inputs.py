@@ -68,7 +68,7 @@ class CameraInput(Source):
         self.clear()
 
     def clear(self) -> None:
-        self.problem = self._refusal = self._untold = self._heard = None
+        super().clear()
         self._alike = 0  # pictures before the newest one that had its bytes, or were skipped between two that had
         self._newest: Arrival | None = None
         self._tried: Arrival | None = None
@@ -135,7 +135,7 @@ class JointInput(Source):
 
     def clear(self) -> None:
         self._buffer.clear()
-        self.problem = self._refusal = self._untold = self._heard = None
+        super().clear()
         self._stamp_ns = 0  # of the last good message
 
     def needs_all(self) -> bool:

@@ -113,6 +113,7 @@ class Source(ABC):
     @abstractmethod
     def clear(self) -> None:
         """Forget all messages, as on activation: no chunk may come from data of before."""
+        self.problem = self._refusal = self._untold = self._heard = None
 
     def _hear(self, stamp_ns: int, now: Now, came_ns: int | None, skipped: int) -> Now:
         """Note that a message came; its receipt."""

@@ -25,7 +25,6 @@ class Record:
     latencies: list[float] = field(default_factory=list)
     tokens: int = 0
     completed: int = 0
-    decode_seconds: float = 0.0
     prefix_tokens: int | None = None
     peak_memory: int | None = None
     joules: float | None = 0.0
@@ -62,7 +61,6 @@ class Contestant:
                 self._hear(output, now, record)
             elif isinstance(output, FrameStats):
                 record.prefix_tokens = output.prefix_tokens
-                record.decode_seconds += output.decode
         elapsed = time.perf_counter() - began
         used = self._joules()
         self._clock += elapsed

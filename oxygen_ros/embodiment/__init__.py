@@ -1,1 +1,1 @@
-"""Between robot units and model units: pictures, prompt, state and actions. NumPy only: no ROS, no torch."""
+"""Between robot units and model units: pictures, prompt, state and actions. No ROS, no torch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 _LONGEST = 600  # characters; what is found is often text that somebody else chose
 
 
@@ -24,4 +23,3 @@ class InputError(ValueError):
     def __init__(self, thing: str, found: str, expected: str, remedy: str = ""):
         text = f"{thing}: found {found}, expected {expected}" + (f"; {remedy}" if remedy else "")
         super().__init__(_printable(text))
-        self.thing, self.found, self.expected, self.remedy = thing, found, expected, remedy

@@ -16,6 +16,7 @@ _LUMA_FIRST = {"yuv422": False, "uyvy": False, "yuv422_yuy2": True, "yuyv": True
 ENCODINGS = (*_CHANNELS, "mono16", *_LUMA_FIRST)
 """sensor_msgs/Image encodings that `decode_image` reads."""
 
+_REMEDY = f"supported are {', '.join(ENCODINGS)}"
 _DEPTH = ("16uc1", "16sc1", "32fc1", "64fc1")
 _LARGEST, _LONGEST = 40_000_000, 65_536  # pixels in all and in a row or column; more than any camera of a robot has
 _COMPRESSED = ("JPEG", "PNG", "WEBP")
@@ -35,10 +36,10 @@ def decode_image(encoding: str, height: int, width: int, step: int, data, is_big
     thing = f"{encoding} image {width}x{height}"
     name = encoding.lower()
     if name in _DEPTH:
-        raise InputError(thing, f"the depth encoding {encoding}", "a colour encoding", _remedy())
+        raise InputError(thing, f"the depth encoding {encoding}", "a colour encoding", _REMEDY)
     if name not in ENCODINGS:
         meaning = "channels without a meaning" if name.startswith(("8u", "8s")) else "an unsupported encoding"
-        raise InputError(thing, f"{meaning} ({encoding})", "a named colour encoding", _remedy())
+        raise InputError(thing, f"{meaning} ({encoding})", "a named colour encoding", _REMEDY)
     _check_size(thing, width, height)
     depth = _CHANNELS.get(name, 2)  # mono16 and YUV 4:2:2 take two bytes a pixel
     if step < width * depth:
@@ -131,10 +132,6 @@ def rotate(image: np.ndarray, degrees: int) -> np.ndarray:
     if degrees not in (0, 90, 180, 270):
         raise InputError("camera rotation", f"{degrees} degrees", "0, 90, 180 or 270")
     return np.rot90(image, -degrees // 90)
-
-
-def _remedy() -> str:
-    return "supported are " + ", ".join(ENCODINGS)
 
 
 def _bytes(data) -> np.ndarray:

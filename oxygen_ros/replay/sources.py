@@ -62,7 +62,7 @@ class Sources:
         return wanted | ({self.instruction.topic} if self.instruction else set())
 
 
-def find(bag: Bag, settings: Settings, names: Names, decoding: Decoding) -> Feeds:
+def find(bag: Bag, settings: Settings, names: Names, decoding: Decoding) -> Sources:
     """Raises BagError that names each topic that is missing, empty, or of a type that cannot be used."""
     problems: list[str] = []
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import rclpy
+from sensor_msgs.msg import CompressedImage, JointState
 
 from ..children import child_process, end_on_signals, keep_to_ourselves, last_error, signals_held_back
 from ..command_line import CommandLine
@@ -23,7 +24,7 @@ from ..ros_arguments import as_arguments
 from ..stamps import nanoseconds
 from .faults import FAULTS, PER_SECOND, Fault
 from .ledger import Allowed, Ledger
-from .robot import RATE, Robot, kind_of
+from .robot import RATE, Robot
 
 NODE = "/oxygen"
 NEEDED, OPTIONAL, KILLED = (f"/cam_{name}/image_raw/compressed" for name in ("high", "right_wrist", "left_wrist"))
@@ -100,7 +101,7 @@ class Soak:
         self.ledger = Ledger(node, NODE, ALLOWED)
         self.lifecycle = LifecycleClient(node, NODE, alive=lambda: process.poll() is None)
         bag = open_bag(resolve("package://oxygen_ros/resource/aloha_transfer_cube.mcap"))
-        self._robot = Robot(node, bag, {topic: kind_of(topic) for topic in (NEEDED, OPTIONAL, JOINTS)})
+        self._robot = Robot(node, bag, {NEEDED: CompressedImage, OPTIONAL: CompressedImage, JOINTS: JointState})
         self._node, self._process, self._camera = node, process, camera
         self._chosen, self._dice = chosen, random.Random(seed)
         self._ids, self._began = iter(range(1, 1 << 40)), time.monotonic()

@@ -8,10 +8,9 @@ import time
 from collections.abc import Mapping
 
 from rclpy.node import Node
-from sensor_msgs.msg import CompressedImage, JointState
 
-from ..plain_cdr import restamped
 from ..node import qos
+from ..plain_cdr import restamped
 from ..replay.bag import Bag
 from .faults import Fault, Tamper
 
@@ -57,10 +56,3 @@ class Robot:
                     publisher.publish(message)
             if self._ended.wait(max(0.0, began + (index + 1) / RATE - time.monotonic())):
                 return
-
-
-KINDS = {"joint_states": JointState}
-
-
-def kind_of(topic: str) -> type:
-    return KINDS.get(topic.rpartition("/")[2], CompressedImage)

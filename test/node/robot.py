@@ -26,7 +26,6 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, JointState
 from std_msgs.msg import String
 
-from oxygen_ros.children import claim_domain
 from oxygen_ros.msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from oxygen_ros.node.lifecycle_client import LifecycleClient, wait_until
 from oxygen_ros.node.oxygen_node import OxygenNode

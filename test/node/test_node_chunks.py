@@ -5,7 +5,6 @@ import io
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from rcl_interfaces.msg import Log
 from rclpy.serialization import deserialize_message, serialize_message

@@ -25,7 +25,7 @@ LIVE = {
 }
 """The halves of rooms without ROS that speak to a node."""
 ROS = {"rclpy", "std_msgs", "sensor_msgs", "builtin_interfaces", "diagnostic_msgs", "lifecycle_msgs", "trajectory_msgs"}
-WITH_ROS = {"node", "sim", "soak", "demo.py", "ros_arguments.py"}
+WITH_ROS = {"node", "soak", "demo.py", "ros_arguments.py"}
 
 
 def imports(file):

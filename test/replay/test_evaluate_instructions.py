@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from bags import BAG, beginning, write_mcap
-from evaluating import SECONDS, TYPES, instruction, report, said, start, without
+from evaluating import SECONDS, TYPES, instruction, report, start, without
 
 from oxygen_ros.replay.bag import BagError, Recorded
 from oxygen_ros.replay.rollout import Part
