@@ -60,7 +60,8 @@ def misread(files: Sequence[str], name: str) -> list[str]:
             text = Path(file).read_text()
             keys = list(_node_names(yaml.safe_load(text)))
             lines += [f"parameter file {file} gives {line}, of which ROS took one; leave one of them and start again, "
-                      "or configure again to go on with it" for line in given_twice(text, lambda key: _matches(key, name))]
+                      "or configure again to go on with it"
+                      for line in given_twice(text, lambda key: _matches(key, name))]
         if keys and not any(_matches(key, name) for key in keys):
             lines.append(f"parameter file {file} holds nothing for {name}, its keys are {', '.join(keys)}; make one of "
                          f"them {name} or /** and start again, or configure again to go on without it")

@@ -55,8 +55,8 @@ class CameraSettings:
         0.5, "Seconds after which the camera's last picture no longer counts.", low=0.0, high=1e6, live=True
     )
     frozen_after: int = parameter(
-        0, "So many pictures in a row without one changed byte are a frozen camera, though their stamps go on; 0 "
-        "never. A simulated camera may well send them.", low=0, high=10**6, live=True
+        0, "This many pictures in a row without one changed byte count as a frozen camera, though their stamps go on; 0: "
+        "none do. A simulated camera may well send them.", low=0, high=10**6, live=True
     )
     optional: bool = parameter(
         False,
@@ -75,7 +75,10 @@ class GripperSettings:
     )
     model_open: float = parameter(UNSET, "The same position in the training data; 1 unless the robot description says.")
     convention: str = parameter(
-        "", "What the training data made of the way from closed to open; linear is nothing.", choices=("", *CONVENTIONS)
+        "",
+        "How the training data counts from closed to open: linear in proportion; the others as openpi's for ALOHA, "
+        "aloha_finger for a robot that speaks of finger positions, aloha_motor for one whose actions are motor angles.",
+        choices=("", *CONVENTIONS),
     )
 
 
@@ -120,8 +123,8 @@ class LanguageSettings:
         20, "Frames in a row without time for language after which it gets one step all the same.", low=1
     )
     ageing: float = parameter(
-        10.0, "Urgency that waiting requests gain per second; 100 lift a memory over a new question, and that over a "
-        "new subtask. A request's priority counts as so many.", low=0.0, high=1e6
+        10.0, "Urgency that a waiting request gains per second. 100 of it make a memory as urgent as a new question, or "
+        "a question as a new subtask; a request's own priority is added.", low=0.0, high=1e6
     )
     steps_per_frame: int = parameter(
         0, "At most so many batched decode steps a frame; 0 leaves it to the deadline.", low=0, high=8192, live=True
@@ -265,8 +268,8 @@ _GROUPS = {"camera": CameraSettings, "gripper": GripperSettings}
 _LIMITS = {
     "limits": Declaration("", (), "[lowest, highest] position of this joint, in the robot's own units.", numbers=2),
     "action_limits": Declaration(
-        "", (), "[lowest, highest] of this action; where it is the joint's position, or leads to it, limits hold "
-        "beside them.", numbers=2, live=True,
+        "", (), "[lowest, highest] of this action. Where it is a joint's position, or a displacement of it, that "
+        "joint's limits hold too.", numbers=2, live=True,
     ),
     "rate_limits": Declaration(
         "", 0.0, "Most that this action may change in a second, in its own units; 0 is no limit.", low=0.0,
