@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,17 +38,19 @@ class Chunk:
 class Commander:
     """`begin` and `send` are the frame thread's, `hold` comes from any: a STOP does not wait for a frame.
 
-    horizon: actions in a chunk. give: is called with each chunk, under a lock that keeps them in order.
+    horizon: actions in a chunk. give: is called with each chunk, under a lock that keeps them in order. numbers: of
+    frames and holds.
     """
 
     def __init__(self, pipeline: Pipeline, horizon: int, settings: Callable[[], Settings], inputs: Inputs,
-                 instructions: Instructions, give: Callable[[Chunk], None], now: Callable[[], Now]) -> None:
+                 instructions: Instructions, give: Callable[[Chunk], None], now: Callable[[], Now],
+                 numbers: Iterator[int]) -> None:
         self._horizon = horizon
         self._settings, self._inputs, self._instructions = settings, inputs, instructions
         self._give, self._now = give, now
         self._used = settings()
         self._continuity = Continuity(pipeline, self._used)
-        self._numbers = itertools.count(1)
+        self._numbers = numbers
         self._lock = threading.Lock()
 
     def number(self) -> int:

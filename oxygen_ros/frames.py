@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -102,19 +103,20 @@ class Frame:
 class Frames:
     """Makes one frame at a time.
 
-    say: is given every language token. misses: how many ticks were missed so far.
+    say: is given every language token. misses: how many ticks were missed so far. numbers: where the count of frames
+    and holds goes on.
     """
 
     def __init__(self, policy: Policy, settings: Callable[[], Settings], inputs: Inputs, instructions: Instructions,
                  listener: Listener, *, say: Callable[[outputs.Token], None], now: Callable[[], Now],
-                 misses: Callable[[], int], warn: Callable[[str, str], None], error: Callable[[str, str], None]
-                 ) -> None:
+                 misses: Callable[[], int], warn: Callable[[str, str], None], error: Callable[[str, str], None],
+                 numbers: Iterator[int] | None = None) -> None:
         self.health = Health()
         self._policy, self._settings, self._inputs, self._instructions = policy, settings, inputs, instructions
         self._listener = listener
         self._say, self._now, self._misses, self._warn, self._error = say, now, misses, warn, error
         self._commander = Commander(policy.pipeline, policy.engine.model.config.action_horizon, settings, inputs,
-                                    instructions, listener.chunk, now)
+                                    instructions, listener.chunk, now, numbers or itertools.count(1))
         self._last_began: float | None = None
 
     def begin(self) -> None:
@@ -149,7 +151,8 @@ class Frames:
             health.failed_frames += 1
             health.failures_in_a_row += 1
             cause = str(error) if isinstance(error, FrameError) else f"{type(error).__name__}: {error}"
-            health.last_error = f"frame {frame.sequence} failed, no chunk of it is published: {cause}"
+            left = "after its chunk" if frame.command else "no chunk of it is published"
+            health.last_error = f"frame {frame.sequence} failed, {left}: {cause}"
             self._error("frame", f"{health.last_error} ({health.failures_in_a_row} in a row)")
         self._last_began, health.last_frame = frame.began, time.monotonic()
 
@@ -167,13 +170,14 @@ class Frames:
             self._instructions.remind(self._now().steady_ns / 1e9)
             observation = self._policy.observation(seen.model_input, seen.snapshot.stamp_ns, seen.guidance)
             stream = engine.frame(observation, deadline)
-        for output in stream:
-            if isinstance(output, outputs.Actions):
-                self._give_chunk(frame, seen, output)
-            elif isinstance(output, outputs.Token):
-                self._say(output)
-            else:
-                self._give_stats(frame, output)
+        with closing(stream):  # whoever fails to hear of it leaves no slot taken
+            for output in stream:
+                if isinstance(output, outputs.Actions):
+                    self._give_chunk(frame, seen, output)
+                elif isinstance(output, outputs.Token):
+                    self._say(output)
+                else:
+                    self._give_stats(frame, output)
 
     def _observe(self) -> Seen:
         """The newest messages as model input. Raises NotReady."""

@@ -241,12 +241,11 @@ class Engine:
             except Exception as error:
                 yield from self._scheduler.finish(batch, FinishReason.ERROR, f"decode failed: {error}")
                 raise FrameError("decode", error) from error
-            steps += 1
             for request, token in zip(batch, said):
                 if token.last:
                     self._scheduler.retire(request)
-                tokens += 1
-                yield token
+            steps, tokens = steps + 1, tokens + len(said)
+            yield from said
             # What the consumer does with its tokens is part of what a step costs before the deadline.
             self._cost.learn(rows, time.monotonic() - began)
         if steps or not (self._scheduler.running or self._scheduler.waiting):

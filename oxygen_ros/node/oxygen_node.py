@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import itertools
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -87,6 +88,7 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
         self.active = False
         self._broken: Broken | None = None
         self.last_failure = ""
+        self._numbers = itertools.count(1)  # who has heard 7 may take another 7 for the same
         self.interrupted = threading.Event()
         self._throttle = Throttle()
         self._misread = misread(parameter_files, self.get_fully_qualified_name())
@@ -173,7 +175,8 @@ class OxygenNode(LifecycleNodeMixin, EmptyListsAllowed):
         if problems:
             raise SettingsError(problems)
         with parameters.held():
-            self.session = Session(self, settings, parameters.qos_overrides(), self._reading, self.give_up)
+            self.session = Session(self, settings, parameters.qos_overrides(), self._reading, self.give_up,
+                                   self._numbers)
             parameters.lock(self.session.policy.robot)
         self.last_failure = ""
         policy = self.session.policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
 from rclpy.clock import Clock as RosClock
@@ -39,14 +39,16 @@ class Session:
     """A configured node. The network is loaded and warm; `activate` starts frames, `deactivate` ends them."""
 
     def __init__(self, node: LifecycleNodeMixin, settings: Settings, qos_overrides: Sequence[str],
-                 reading: Callable[[int, int], None], broken: Callable[[Exception], None]) -> None:
-        """qos_overrides: names of those that somebody gave. broken: is given what ends all frames.
+                 reading: Callable[[int, int], None], broken: Callable[[Exception], None], numbers: Iterator[int]
+                 ) -> None:
+        """qos_overrides: names of those that somebody gave. broken: is given what ends all frames. numbers: as of
+        Frames.
 
         Raises SettingsError and whatever `load_policy` raises; nothing is left behind then."""
         self.settings = settings
         self.warnings: list[str] = []
         self._node, self._log, self._throttle = node, node.get_logger(), Throttle()
-        self._broken = broken
+        self._broken, self._numbers = broken, numbers
         if settings.bond_heartbeat_period:
             bond.status_type()  # before minutes of loading
         self.policy: Policy = load_policy(settings, self._note, reading)
@@ -90,6 +92,7 @@ class Session:
         self.frames = Frames(
             self.policy, lambda: self.settings, self.inputs, self.instructions, publishers,
             say=self._say, now=self._now, misses=lambda: self.loop.misses, warn=self._warn, error=self._error,
+            numbers=self._numbers,
         )
         self._subscribe()
         period = self.settings.bond_heartbeat_period

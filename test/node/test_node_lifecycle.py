@@ -65,7 +65,7 @@ def slowed(function, seconds: float):
 
 def test_two_rounds_leave_nothing_behind(active):
     robot, node = active
-    threads = []
+    threads, numbers = [], set()
     for _ in range(2):
         network = weakref.ref(node.engine.model)
         pool = node.engine._pool
@@ -78,12 +78,14 @@ def test_two_rounds_leave_nothing_behind(active):
         assert not [i for i in robot.node.get_subscriptions_info_by_topic("/joint_states") if i.node_name == "slowed"]
         threads.append(threading.active_count())
         robot.wait_for(lambda: robot.heard.reported("engine", "not configured", level=DiagnosticStatus.OK), "a status")
+        numbers |= {chunk.sequence for chunk in robot.heard.chunks}
         robot.reset()
         assert robot.lifecycle.change("configure")
         assert robot.lifecycle.change("activate")
         robot.wait_for_topics()
         robot.tell("transfer the cube")
         chunks = robot.wait_for_chunks(5, since=0)
+        assert min(chunk.sequence for chunk in chunks) > max(numbers)  # no number comes twice
         # F35: warmed up before the first one, so that it is as quick as the others.
         latencies = [nanoseconds(chunk.latency) for chunk in chunks]
         assert latencies[0] < 10 * np.median(latencies)
@@ -347,7 +349,8 @@ def test_one_frame_that_fails(active, monkeypatch, stage, error):
     robot.wait_for(lambda: robot.heard.last(61), "the end of the request")
     assert failed and robot.heard.last(61).finish_reason == LanguageToken.ERROR
     assert stage in robot.heard.last(61).detail and str(error) in robot.heard.last(61).detail
-    robot.wait_for(lambda: robot.heard.said("failed", stage, str(error)), "a line")
+    left = "after its chunk" if stage == "decode" else "no chunk of it is published"
+    robot.wait_for(lambda: robot.heard.said("failed", left, stage, str(error)), "a line")
     robot.wait_for(lambda: robot.heard.reported("engine", stage, str(error), level=DiagnosticStatus.ERROR), "a status")
     robot.wait_for_chunks(3)
     numbers = [chunk.sequence for chunk in robot.heard.chunks[before:]]
@@ -356,6 +359,23 @@ def test_one_frame_that_fails(active, monkeypatch, stage, error):
     robot.wait_for(lambda: robot.heard.last(62), "the answer to the next one")
     assert robot.heard.last(62).finish_reason in FINISHED
     robot.wait_for(lambda: robot.heard.stats[-1].slots_used == 0, "all slots free")
+
+
+def test_chunks_that_cannot_be_published_take_no_slots(active, monkeypatch):
+    """The frame that made one was left where it was, with its slot, for as long as somebody held its exception."""
+    robot, node = active
+    held = []
+
+    def broken(message):
+        held.append(RuntimeError("no such luck"))
+        raise held[-1]
+
+    monkeypatch.setattr(node.node.session.frames._listener._chunk, "publish", broken)
+    robot.wait_for(lambda: len(held) > node.engine.settings.slots + 1, "more failures than slots")
+    assert node.engine._pool.slots_used <= 1
+    monkeypatch.undo()
+    robot.wait_for_chunks(2)
+    assert robot.heard.said("failed, no chunk of it is published: RuntimeError: no such luck")
 
 
 def test_what_fails_ahead_of_a_frame_is_left_to_the_frame(active, monkeypatch):
