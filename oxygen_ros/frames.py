@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 import numpy as np
@@ -60,7 +60,10 @@ class Listener(Protocol):
 
 @dataclass
 class Health:
-    """What diagnostics report of one activation; written by the frame thread."""
+    """What diagnostics report of one activation; written by the frame thread.
+
+    waiting_for: why the last frame had no chunk. masked: why it did without optional cameras.
+    """
 
     waiting_for: tuple[Reason, ...] = ()
     masked: tuple[Reason, ...] = ()
@@ -75,6 +78,22 @@ class Health:
     slowed_actions: int = 0
     last_frame: float | None = None  # time.monotonic, when it ended
     stats: Stats | None = None
+    _lacked: dict[str, str] = field(default_factory=dict)  # topic -> line, of frames that nobody has asked about yet
+
+    def lack(self, waiting_for: tuple[Reason, ...], masked: tuple[Reason, ...]) -> None:
+        """What the frame that begins lacks."""
+        self.waiting_for, self.masked = waiting_for, masked
+        for topic, line in self._lacks().items():
+            self._lacked[topic] = line
+
+    def lacking(self) -> list[str]:
+        """A line for each topic that the last frame could not use, or any since this was asked last."""
+        lacked, self._lacked = self._lacked, {}
+        return list({**lacked, **self._lacks()}.values())
+
+    def _lacks(self) -> dict[str, str]:
+        return ({reason.topic: str(reason) for reason in self.waiting_for}
+                | {reason.topic: f"left out: {reason}" for reason in self.masked})
 
 
 @dataclass(frozen=True)
@@ -166,7 +185,7 @@ class Frames:
             self._wait_for(error.reasons)
             stream = engine.language(deadline)
         else:
-            self.health.waiting_for = ()
+            self.health.lack((), seen.snapshot.masked)
             self._instructions.remind(self._now().steady_ns / 1e9)
             observation = self._policy.observation(seen.model_input, seen.snapshot.stamp_ns, seen.guidance)
             stream = engine.frame(observation, deadline)
@@ -197,13 +216,12 @@ class Frames:
         for warning in model_input.warnings:
             self._warn("observation", warning)
         self.health.masked_frames += bool(snapshot.masked)
-        self.health.masked = snapshot.masked
         for reason in snapshot.masked:
             self._warn(reason.topic, f"left out: {reason}")
         return Seen(task, snapshot, model_input, *self._commander.begin(task, snapshot, model_input, now))
 
     def _wait_for(self, reasons: tuple[Reason, ...]) -> None:
-        self.health.waiting_for = reasons
+        self.health.lack(reasons, ())
         if self._instructions.task is not None:
             self.health.stale_inputs += 1
             for reason in reasons:

@@ -153,8 +153,10 @@ class Source(ABC):
         """
         heard, problem = self._heard or receipt, self.problem  # which the thread that hears may change at any time
         waited, age = (now.steady_ns - receipt.steady_ns) / 1e9, (now.ros_ns - stamp_ns) / 1e9
-        behind = (receipt.ros_ns - stamp_ns) / 1e9
-        if age < -FUTURE_TOLERANCE:
+        behind, set_back = (receipt.ros_ns - stamp_ns) / 1e9, (receipt.ros_ns - now.ros_ns) / 1e9
+        if set_back > FUTURE_TOLERANCE:
+            text = f"no message since {self.clock.name} was set back by more than {set_back:.2f} s"
+        elif age < -FUTURE_TOLERANCE:
             text = f"stamped {-age:.2f} s after {self.clock.name}; {self.clock.ahead}"
         elif behind > self.max_age:
             text = (f"stamped {behind:.2f} s before {self.clock.name} though it had just come, the limit is "

@@ -149,6 +149,15 @@ def test_time_that_begins_again_begins_with_nothing():
     assert "no a" in why(lambda: joints.state(at(51.1, ros=10.1)))
 
 
+def test_what_has_not_come_again_since_time_was_set_back_is_told_so():
+    """Not that it is ahead of a clock that was set back itself."""
+    source, joints = camera(), JointInput("/joints", lambda data: (["a"], [1.0]), ["a"], 0.5)
+    for each in (source, joints):
+        send(each, 50.0)
+    for call in (lambda: source.picture(at(51.0, ros=-3549.0)), lambda: joints.state(at(51.0, ros=-3549.0))):
+        assert "no message since this node's clock was set back by more than 3599.00 s" in why(call)
+
+
 def test_joints_whose_stamp_has_not_changed_are_no_news():
     """F40: sent again and again, they get old; others of another time do not make them younger."""
     table = {b"a": (["a"], [1.0]), b"b": (["b"], [5.0])}

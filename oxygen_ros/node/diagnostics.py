@@ -79,9 +79,7 @@ class Diagnostics:
         values["frames without usable input"] = session.frames.health.stale_inputs
         values["frames without an optional camera"] = session.frames.health.masked_frames
         if self._node.active:
-            health = session.frames.health
-            left_out = [f"left out: {reason}" for reason in health.masked]
-            problems = [*self._clock(session), *map(str, health.waiting_for), *left_out, *problems]
+            problems = [*self._clock(session), *session.frames.health.lacking(), *problems]
         if problems:
             return self._status("inputs", DiagnosticStatus.WARN, problems, values)
         fine = "all inputs are used" if self._node.active else "not active"

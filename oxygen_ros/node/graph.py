@@ -59,10 +59,9 @@ def unheard(node: Node, publishers: Iterable[Publisher]) -> list[str]:
     return lines
 
 
-def rivals(publishers_of: PublishersOf, subscription: Subscription, means: str) -> list[str]:
-    """A line if several nodes publish what a subscription hears. means: what comes of it."""
-    ours, topic = _type_name(subscription.msg_type), subscription.topic_name
-    names = sorted({_who(p) for p in publishers_of(topic) if p.topic_type == ours})
+def rivals(publishers_of: PublishersOf, topic: str, kind: type, means: str) -> list[str]:
+    """A line if several nodes publish what is heard of a topic. means: what comes of it."""
+    names = sorted({_who(p) for p in publishers_of(topic) if p.topic_type == _type_name(kind)})
     return [f"{topic}: {len(names)} publishers, {' and '.join(names)}; {means}"] if len(names) > 1 else []
 
 

@@ -13,6 +13,7 @@ from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNodeMixin
 from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
+from rosgraph_msgs.msg import Clock as ClockMessage
 from sensor_msgs.msg import JointState
 
 from .. import msg
@@ -152,9 +153,13 @@ class Session:
 
     def _ask_graph(self) -> list[str]:
         publishers_of = cache(self._node.get_publishers_info_by_topic)
-        means = {camera: "frames see now one's picture, now the other's" for camera in self._cameras}
-        means[self._joints] = "where they tell of the same joint, the last one to speak counts"
-        rivals = [line for source, then in means.items() for line in graph.rivals(publishers_of, source, then)]
+        means = {(camera.topic_name, camera.msg_type): "frames see now one's picture, now the other's"
+                 for camera in self._cameras}
+        means[self._joints.topic_name, JointState] = "where they tell of the same joint, the last one to speak counts"
+        if self._by_simulation:
+            means[self._node.resolve_topic_name("/clock"), ClockMessage] = "time jumps from the one's to the other's"
+        rivals = [line for (topic, kind), then in means.items()
+                  for line in graph.rivals(publishers_of, topic, kind, then)]
         return (graph.deaf(publishers_of, self._judged) + graph.unheard(self._node, self._endpoints.all_publishers)
                 + rivals)
 

@@ -1,6 +1,7 @@
 """What /diagnostics holds: rates and counts, time against the period, memory, identity; levels that mean something."""
 
 import hashlib
+import itertools
 import time
 
 import pytest
@@ -123,6 +124,21 @@ def test_an_optional_camera_is_done_without(robot):
     robot.wait_for(lambda: robot.heard.last(88), "an answer from two cameras")
     robot.off = set()
     robot.wait_for(lambda: robot.heard.diagnostics and robot.heard.diagnostics[-1].status[0].level == OK, "all used")
+
+
+def test_what_fails_every_other_frame_is_in_each_report(robot):
+    """Though the frame just before the report was fine: two clocks in one topic."""
+    topic, ahead = "/cam_left_wrist/image_raw/compressed", itertools.cycle((0, 0, 0, 0, 3600 * 10**9, 3600 * 10**9, 0))
+    robot.instead = {"cam_left_wrist": lambda stamp: stamped(robot.messages["cam_left_wrist"][0], stamp + next(ahead))}
+    robot.wait_for(lambda: robot.heard.said("no chunk", topic, "after this node's clock"), "a line")
+    robot.heard.diagnostics.clear()
+    chunks = len(robot.heard.chunks)
+    robot.wait_for(lambda: len(robot.heard.diagnostics) >= 8, "reports")
+    assert len(robot.heard.chunks) > chunks + 5
+    warned = [any(s.level == WARN and topic in s.message for s in a.status) for a in robot.heard.diagnostics]
+    assert warned.count(True) >= 7, warned
+    robot.instead = {}
+    robot.wait_for(lambda: robot.heard.reported("inputs", "all inputs are used", level=OK, last=1), "a good status")
 
 
 def test_pictures_that_come_late_are_counted(robot, made):

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+import rclpy
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from robot import InProcess, Robot, node_process
@@ -148,6 +149,15 @@ def test_a_time_that_there_is_not_is_dropped_and_the_next_one_counts(robot):
                                             "clock_callback"), "a line")
     robot.ns = told
     robot.heard.chunks.clear()
+    fine(robot)
+
+
+def test_two_clocks_are_named(robot):
+    other = rclpy.create_node("bag_player", context=robot.context)
+    other.create_publisher(Clock, "/clock", 10)
+    robot.wait_for(lambda: robot.heard.reported("inputs", "/clock: 2 publishers, /bag_player and /robot; time jumps",
+                                                level=WARN), "a status")
+    other.destroy_node()
     fine(robot)
 
 
