@@ -55,8 +55,8 @@ class CameraSettings:
         0.5, "Seconds after which the camera's last picture no longer counts.", low=0.0, high=1e6, live=True
     )
     frozen_after: int = parameter(
-        0, "This many pictures in a row without one changed byte count as a frozen camera, though their stamps go on; 0: "
-        "none do. A simulated camera may well send them.", low=0, high=10**6, live=True
+        0, "This many pictures in a row without one changed byte count as a frozen camera, though their stamps go on; "
+        "0: none do. A simulated camera may well send them.", low=0, high=10**6, live=True
     )
     optional: bool = parameter(
         False,
@@ -123,8 +123,8 @@ class LanguageSettings:
         20, "Frames in a row without time for language after which it gets one step all the same.", low=1
     )
     ageing: float = parameter(
-        10.0, "Urgency that a waiting request gains per second. 100 of it make a memory as urgent as a new question, or "
-        "a question as a new subtask; a request's own priority is added.", low=0.0, high=1e6
+        10.0, "Urgency that a waiting request gains per second. 100 of it make a memory as urgent as a new question, "
+        "or a question as a new subtask; a request's own priority is added.", low=0.0, high=1e6
     )
     steps_per_frame: int = parameter(
         0, "At most so many batched decode steps a frame; 0 leaves it to the deadline.", low=0, high=8192, live=True
