@@ -86,6 +86,7 @@ class Instructions:
             self._complain(f"instruction refused: {error}; text must be UTF-8")
 
     def obey(self, message: Instruction) -> None:
+        """Act on an instruction at once; what is refused is told to `complain`, nothing is raised."""
         if _NOT_TEXT.search(message.text):
             self._warn(f"instruction {message.id}: bytes that are not UTF-8 are read as \ufffd; publish text in UTF-8")
         with self._lock:

@@ -35,6 +35,8 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class CameraSettings:
+    """camera.<name>.*, as each is described here."""
+
     topic: str = parameter(
         "", "Image topic; empty is <camera name>/image_raw, with /compressed where that is the transport."
     )
@@ -66,7 +68,7 @@ class CameraSettings:
 
 @dataclass(frozen=True)
 class GripperSettings:
-    """What is UNSET or empty is the robot description's, and as in embodiment.generic.Gripper where that has none."""
+    """gripper.<name>.*: what is UNSET or empty is the robot description's, and as in embodiment.generic.Gripper where that has none."""
 
     closed: float = parameter(UNSET, "Position when closed, in the robot's own units.")
     open: float = parameter(UNSET, "Position when open, in the robot's own units; may be the smaller number.")
@@ -84,6 +86,8 @@ class GripperSettings:
 
 @dataclass(frozen=True)
 class LanguageSettings:
+    """language.*, as each is described here."""
+
     max_requests: int = parameter(8, "Language requests decoded together.", low=1, high=256)
     max_waiting: int = parameter(
         32, "Language requests that may wait to be decoded; more are rejected.", low=1, high=4096
@@ -136,6 +140,8 @@ class LanguageSettings:
 
 @dataclass(frozen=True)
 class Settings:
+    """All parameters of a node. camera, gripper and the limits: by name of a camera, gripper, joint or action."""
+
     policy: str = parameter("", "Policy folder (openpi, LeRobot or oxygen_ros): a path, or package://<package>/<path>.")
     tokenizer: str = parameter("", "Tokenizer file, or a folder with one; empty looks in the policy folder.")
     asset_id: str = parameter(

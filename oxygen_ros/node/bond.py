@@ -58,6 +58,7 @@ class Bond:
         self._subscription = endpoints.subscription(self._kind, "bond", self._hear, qos.BONDS, group=NotByExecutor())
 
     def form(self) -> None:
+        """Begin heartbeats, as a new end that no former bond is taken for."""
         with self._turn:
             self._listen()  # to what was said before
             self._count += 1

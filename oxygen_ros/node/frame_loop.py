@@ -46,6 +46,7 @@ class FrameLoop:
             self._started = True
 
     def tick(self, tick: Tick) -> None:
+        """Returns at once: the frame is the loop's thread's."""
         with self._wanted:
             if not self._started:  # a timer may fire once more while it is being destroyed
                 return
