@@ -68,7 +68,10 @@ class CameraSettings:
 
 @dataclass(frozen=True)
 class GripperSettings:
-    """gripper.<name>.*: what is UNSET or empty is the robot description's, and as in embodiment.generic.Gripper where that has none."""
+    """gripper.<name>.*
+
+    What is UNSET or empty is the robot description's, and as in embodiment.generic.Gripper where that has none.
+    """
 
     closed: float = parameter(UNSET, "Position when closed, in the robot's own units.")
     open: float = parameter(UNSET, "Position when open, in the robot's own units; may be the smaller number.")

@@ -50,21 +50,17 @@ def state_bins(state: np.ndarray) -> np.ndarray:
     return np.searchsorted(_BIN_EDGES, state, side="right") - 1
 
 
-def build_prompt(form: str, task: str, state: np.ndarray) -> Prompt:
-    """One of FORMS from a raw task text and the normalised, unpadded state [D]. Raises InputError for blank text.
-
-    state: openpi, LeRobot. plain: the same without state. subtask: OxyGen. subtask_state: openpi_subtask.
-    """
-    return surround(form, task_text(form, task), state)
-
-
 def task_text(form: str, task: str) -> str:
     """The task as this form writes it. Raises InputError for blank text."""
     return subtask_text(task) if form.startswith("subtask") else clean_text(task)
 
 
 def surround(form: str, text: str, state: np.ndarray) -> Prompt:
-    """The prompt around a text of `task_text`."""
+    """The prompt around a text of `task_text`. state: [D], normalised, unpadded. Raises InputError for another form.
+
+    Form state is openpi's and LeRobot's, plain the same without the state, subtask OxyGen's, subtask_state
+    openpi_subtask's.
+    """
     bins = " ".join(map(str, state_bins(state)))
     if form == "state":
         return Prompt("Task: ", text, f", State: {bins};\nAction: ")

@@ -12,7 +12,7 @@ from oxygen_ros.checkpoint.conventions import Conventions
 from oxygen_ros.checkpoint.errors import CheckpointError
 from oxygen_ros.checkpoint.load import load
 from oxygen_ros.embodiment.normalization import Normalizer, Statistics
-from oxygen_ros.embodiment.prompt import build_prompt
+from oxygen_ros.embodiment.prompt import surround, task_text
 
 TEXTS = json.loads((REFERENCE / "preprocess.json").read_text())
 STATES = load_file(REFERENCE / "preprocess.safetensors")["raw_state"]
@@ -36,7 +36,8 @@ def prompts(checkpoint) -> list[str]:
         numbers = normalizer.normalize(state)
         if rules.padded_state_dim:
             numbers = np.pad(numbers, (0, rules.padded_state_dim - 5))
-        written.append("".join(build_prompt(rules.prompt, task, numbers).pieces()))
+        prompt = surround(rules.prompt, task_text(rules.prompt, task), numbers)
+        written.append("".join(prompt.pieces()))
     return written
 
 

@@ -2,10 +2,15 @@ import numpy as np
 import pytest
 
 from oxygen_ros.embodiment.errors import InputError
-from oxygen_ros.embodiment.prompt import Prompt, build_prompt, clean_text, encode_prompt, state_bins, subtask_text
+from oxygen_ros.embodiment.prompt import (
+    Prompt, clean_text, encode_prompt, state_bins, subtask_text, surround, task_text)
 from oxygen_ros.embodiment.prompt_writer import PromptWriter
 
 STATE = np.array([-2.0, -1.0, 0.0, 0.9921875, 5.0])
+
+
+def build_prompt(form: str, task: str, state: np.ndarray) -> Prompt:
+    return surround(form, task_text(form, task), state)
 
 
 def test_recorded_bins_and_texts(recorded):
