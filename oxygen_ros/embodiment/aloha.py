@@ -56,6 +56,7 @@ _PI_RANGE = Linear(robot=(_PI_CLOSED, _PI_OPEN), model=(0.0, 1.0))
 
 def _finger_to_angle(position):
     """Law of cosines in the triangle of crank, rod and finger position, which ends where the crank points along."""
+    position = np.maximum(position, _ROD - _CRANK)  # below 0 there is another triangle, of an open gripper
     sine = (_CRANK**2 + position**2 - _ROD**2) / (2 * _CRANK * position)
     return np.arcsin(np.clip(sine, -1, 1))
 

@@ -77,6 +77,16 @@ def test_aloha_finger_and_motor_are_one_gripper():
     assert FingerAction().to_robot(np.array([2.0]))[0] == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_aloha_gripper_that_reads_less_than_closed_is_closed():
+    """Zeros of a driver that has not heard its motors yet, or of one that was calibrated a little off."""
+    known, states = robot("aloha"), np.zeros((7, 14))
+    states[:, 6] = [-1.0, -1e-9, 0.0, 1e-9, 0.014, FINGER_CLOSED, FINGER_OPEN]
+    model = known.to_model_state(states)[:, 6]
+    np.testing.assert_allclose(model[:4], model[4], rtol=0, atol=1e-6)
+    assert model[4] < model[5] < model[6]
+
+
 def test_deltas_are_added_to_the_joints_and_not_to_the_grippers():
     known, state = robot("aloha"), np.linspace(-1, 1, 14)
     state[[6, 13]] = 0.03
