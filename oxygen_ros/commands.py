@@ -7,6 +7,7 @@ traceback.
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 
 # Name -> module:function. setup.py and CMakeLists.txt read this table; it has no second copy.
@@ -62,7 +63,7 @@ def main() -> int:
             raise
         print(explain(command, missing), file=sys.stderr)
         return 1
-    except ImportError as error:
+    except (ImportError, OSError, AttributeError, SystemError) as error:
         broken = broken_package(error)
         if broken is None:
             raise
@@ -83,16 +84,22 @@ def missing_package(error: ModuleNotFoundError) -> "str | None":
     return None if package in ("", "oxygen_ros") else package
 
 
-def broken_package(error: ImportError) -> "str | None":
-    """Return the package that is there but cannot be imported; None if it is a module of our own, so a bug."""
-    trace = error.__traceback__
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    package = (error.name or trace.tb_frame.f_globals["__name__"]).partition(".")[0]
+def broken_package(error: Exception) -> "str | None":
+    """Return the package that is there but cannot be imported; None if it is a module of our own, so a bug.
+
+    One that loads its libraries itself raises OSError, one that was built for another numpy AttributeError.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, ImportError):
+        module = error.name or frames[-1].f_globals["__name__"]
+    else:
+        imported = (frame for frame in reversed(frames) if frame.f_code.co_name == "<module>")
+        module = next((frame.f_globals["__name__"] for frame in imported), "oxygen_ros")
+    package = module.partition(".")[0]
     return None if package == "oxygen_ros" else package
 
 
-def _in_short(error: ImportError) -> str:
+def _in_short(error: Exception) -> str:
     text = " ".join(str(error).split())
     return text if len(text) <= 300 else text[:300] + " ..."
 

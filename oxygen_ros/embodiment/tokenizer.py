@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from .errors import InputError
 
@@ -76,9 +79,18 @@ class StreamingDecoder:
         return delta
 
 
-def _load_sentencepiece(file: Path) -> Tokenizer:
-    from sentencepiece import SentencePieceProcessor
+def _package(name: str, file: Path) -> ModuleType:
+    """Neither comes with ROS. Raises InputError."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        found = f"{sys.executable} without a Python package {name} that works ({error})"
+        remedy = f"{sys.executable} -m pip install {name}"
+        raise InputError(f"tokenizer {file}", found, "one with it", remedy) from error
 
+
+def _load_sentencepiece(file: Path) -> Tokenizer:
+    SentencePieceProcessor = _package("sentencepiece", file).SentencePieceProcessor
     try:
         model = file.read_bytes()
     except OSError as error:
@@ -98,8 +110,7 @@ def _load_sentencepiece(file: Path) -> Tokenizer:
 
 
 def _load_huggingface(file: Path) -> Tokenizer:
-    from tokenizers import Tokenizer as HuggingFaceTokenizer
-
+    HuggingFaceTokenizer = _package("tokenizers", file).Tokenizer
     try:
         inner = HuggingFaceTokenizer.from_file(str(file))
     except Exception as error:  # the library raises bare Exception

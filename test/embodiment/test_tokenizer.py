@@ -1,5 +1,6 @@
 import random
 import socket
+import sys
 
 import pytest
 import sentencepiece
@@ -66,6 +67,18 @@ def test_a_file_of_something_else_is_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=name):
         Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("folder, package", [
+    ("sentencepiece_folder", "sentencepiece"), ("huggingface_folder", "tokenizers")])
+def test_without_the_package_that_reads_it_interpreter_and_remedy_are_named(request, monkeypatch, folder, package):
+    """F57: no distribution of ROS brings them."""
+    folder = request.getfixturevalue(folder)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError) as error:
+        Tokenizer.load(folder)
+    for part in (str(folder), f"{sys.executable} without a Python package {package}", f"-m pip install {package}"):
+        assert part in str(error.value)
 
 
 def test_a_model_without_begin_of_sequence_is_refused(tmp_path, sentencepiece_model):

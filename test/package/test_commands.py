@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oxygen_ros.commands import COMMANDS
+from oxygen_ros.commands import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBEXEC = ROOT / ".venv" / "colcon" / "install" / "lib" / "oxygen_ros"
@@ -72,16 +72,20 @@ def test_without_its_needs_it_names_interpreter_package_and_remedy(workstation, 
     assert {"rclpy": "ROS 2", "torch": "pip install torch"}[missing] in result.stderr
 
 
-@pytest.mark.parametrize("raised, said", [
-    ("ModuleNotFoundError(\"No module named 'torch'\", name='torch')", [
+@pytest.mark.parametrize("code, said", [
+    ("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')", [
         "has no Python package 'torch'", "-m pip install torch"]),
-    ("ImportError('libcudart.so.12:\\n  cannot open')", [
+    ("raise ImportError('libcudart.so.12:\\n  cannot open')", [
         "cannot import its Python package 'torch': libcudart.so.12: cannot open", "built for this interpreter"]),
-], ids=["missing", "broken"])
-def test_a_node_with_rclpy_but_without_a_torch_that_works_says_so(tmp_path, raised, said):
+    ("import ctypes; ctypes.CDLL('libnobody.so.9')", [
+        "cannot import its Python package 'torch': libnobody.so.9: cannot open", "built for this interpreter"]),
+    ("raise AttributeError('_ARRAY_API not found')", [
+        "cannot import its Python package 'torch': _ARRAY_API not found", "for this interpreter"]),
+], ids=["missing", "broken", "library", "numpy"])
+def test_a_node_with_rclpy_but_without_a_torch_that_works_says_so(tmp_path, code, said):
     """F57"""
     (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text(f"raise {raised}")
+    (tmp_path / "torch" / "__init__.py").write_text(code)
     path = f"{tmp_path}:{os.environ['PYTHONPATH']}"
     result = subprocess.run(
         [LIBEXEC / "oxygen-node"], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60
@@ -91,3 +95,10 @@ def test_a_node_with_rclpy_but_without_a_torch_that_works_says_so(tmp_path, rais
     assert result.stderr.startswith("oxygen-node: ") and sys.executable in result.stderr
     for part in said:
         assert part in result.stderr
+
+
+def test_what_a_command_raises_while_it_runs_is_no_broken_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["oxygen-node"])
+    monkeypatch.setattr("oxygen_ros.node.main.main", (tmp_path / "nowhere").read_text)
+    with pytest.raises(FileNotFoundError):
+        main()
