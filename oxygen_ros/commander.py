@@ -71,13 +71,16 @@ class Commander:
 
     def send(self, actions: np.ndarray, seam: Seam, task: ControlTask, snapshot: Snapshot, sequence: int
              ) -> Command | None:
-        """actions: [H, D], robot units, finite. None if the robot was stopped meanwhile: nothing is given out then."""
+        """actions: [H, D], robot units, finite. None if the robot was stopped meanwhile, or all of them are past:
+        nothing is given out then."""
         with self._lock:
             if self._instructions.run != task.run:
                 return None
             self._keep_up()  # limits that were set meanwhile hold from now on
             now_ns = self._now().ros_ns
             command = self._continuity.finish(actions, seam, now_ns)
+            if command is None:
+                return None
             self._give(Chunk(command.actions, sequence, task.instruction_id, seam.stamp_ns, command.start_ns, now_ns,
                              snapshot, snapshot.state))
             return command

@@ -123,9 +123,12 @@ class Continuity:
             settings.guidance_weight or settings.denoise_steps,
         )
 
-    def finish(self, actions: np.ndarray, seam: Seam, now_ns: int) -> Command:
-        """actions: [H, D], robot units, finite. now_ns: when they are sent."""
+    def finish(self, actions: np.ndarray, seam: Seam, now_ns: int) -> Command | None:
+        """actions: [H, D], robot units, finite. now_ns: when they are sent. None where all of them are past, though the
+        old chunk is not: the robot goes on with that."""
         self._spans.append(max(0, now_ns - seam.began_ns))
+        if self._motion.moving(seam.run, now_ns) and self._steps_until(now_ns, seam.stamp_ns) >= len(actions):
+            return None
         start_ns = self._motion.start_ns(seam.run, seam.stamp_ns, now_ns, len(actions) * self._step_ns)
         old = seam.old
         if start_ns != seam.stamp_ns:  # it has ended, if there was one

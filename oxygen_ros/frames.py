@@ -251,6 +251,10 @@ class Frames:
             health.late_in_a_row = 0
             health.clamped_actions += frame.command.clamped
             health.slowed_actions += frame.command.slowed
+        elif self._instructions.run == seen.task.run:
+            health.late_chunks += 1
+            self._warn("action_chunk", f"chunk not sent: {latency:.2f} s after what it was computed from all of its "
+                       "actions are past; lower denoise_steps")
 
     def _give_stats(self, frame: Frame, measured: outputs.FrameStats) -> None:
         ended = time.monotonic()

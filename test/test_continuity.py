@@ -198,6 +198,20 @@ def test_a_chunk_that_comes_when_the_old_one_has_ended_follows_where_that_has_le
     assert command.boundary_jump == pytest.approx(5.0)
 
 
+@pytest.mark.parametrize("kind", ["none", "blend", "rtc"])
+def test_a_chunk_that_is_all_past_leaves_the_old_one_to_be_executed(make, kind):
+    """The old one is due from 5 to 15, because it came late; the new one, seen at 4, would have been from 4 to 14."""
+    continuity = make(kind)
+    first_chunk(continuity, latency=5 * STEP)
+    assert continuity.finish(chunk(50.0), second_seam(continuity, 4 * STEP), 13 * STEP + 1) is None
+    assert continuity.hold(14 * STEP, None, H).actions[0, 0] == 9  # where the old one has led to
+    first_chunk(continuity, latency=5 * STEP)
+    assert continuity.finish(chunk(50.0), second_seam(continuity, 4 * STEP), 13 * STEP) is not None
+    first_chunk(continuity, latency=5 * STEP)
+    late = continuity.finish(chunk(50.0), second_seam(continuity, 4 * STEP), 15 * STEP + 1)
+    assert late.start_ns == 15 * STEP + 1  # the old one has ended: from standstill
+
+
 @pytest.mark.parametrize("representation, expected, jump", [
     ("delta_position", [6, 5, 4, 5], 1), ("velocity", [1, 2, 3, 4], 1), ("end_effector_delta", [1, 2, 3, 4], 1)])
 def test_what_ended_meanwhile_leaves_speeds_at_rest(make, representation, expected, jump):
