@@ -106,9 +106,11 @@ class Endpoints:
 
     def strange_overrides(self, given: Iterable[str]) -> list[str]:
         """A line for each of these qos_overrides that none of the endpoints takes."""
-        lines, elsewhere = [], (*_OF_ROS, *map(self._node.resolve_topic_name, _AT_TIMES))
+        at_times = (f"qos_overrides.{self._node.resolve_topic_name(topic)}." for topic in _AT_TIMES)
+        not_now = [topic for topic in at_times if not any(name.startswith(topic) for name in self._overridable)]
+        elsewhere, lines = (*(f"qos_overrides.{topic}." for topic in _OF_ROS), *not_now), []
         for name in sorted(set(given) - self._overridable):
-            if name.startswith(tuple(f"qos_overrides.{topic}." for topic in elsewhere)):
+            if name.startswith(elsewhere):
                 continue
             close = get_close_matches(name, self._overridable, n=1, cutoff=0.5)
             lines.append(f"parameter {name} is about nothing of this node; did you mean {close[0]}?" if close else

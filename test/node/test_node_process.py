@@ -65,6 +65,8 @@ BAD_OVERRIDES = {
     "/joint_states.subscription.reliabilty": ["/joint_states.subscription.reliability"],
     "/oxygen/utterance.subscription.depth": ["/oxygen/utterance.publisher.depth"],
     "/somewhere/else.publisher.depth": ["is about nothing of this node"],
+    "/oxygen/action_chunk.publisher.dpeth": ["/oxygen/action_chunk.publisher.depth"],
+    "/oxygen/action_chunk.publisher.lifespan": ["is about nothing of this node"],  # there is a parameter
 }
 
 
@@ -153,7 +155,7 @@ def test_simulated_time_that_is_neither_true_nor_false_is_named(domain, robot, t
 
 
 def test_qos_overrides_of_nothing_are_named_and_can_be_deleted(domain, robot, tmp_path):
-    given = {f"qos_overrides.{name}": 3 if name.endswith("depth") else "reliable" for name in BAD_OVERRIDES}
+    given = {f"qos_overrides.{name}": "reliable" if "reliab" in name else 3 for name in BAD_OVERRIDES}
     fine = {"qos_overrides./diagnostics.publisher.depth": 3, "qos_overrides./joint_states.subscription.depth": 3,
             "qos_overrides./oxygen/joint_trajectory.publisher.depth": 3,
             "qos_overrides./cam_high/y.subscription.depth": "many"}
