@@ -22,7 +22,8 @@ class Chunk:
     """What the robot is to do: actions float32 [H, action_dim] in robot units, as in msg/ActionChunk.msg.
 
     sent_ns: when it is given out. Times are ROS time. snapshot: what it was made from; a hold is made from none.
-    state: [state_dim], robot units, where the robot was when it was made; None if unknown.
+    state: [state_dim], robot units, where the robot was when it was made, or for a hold of displacements where it had
+    been led to; None if unknown.
     """
 
     actions: np.ndarray
@@ -97,11 +98,12 @@ class Commander:
                 state, _ = self._inputs.joints.state(now)
             except NotReady:
                 state = None
+            led = self._continuity.led_to(now.ros_ns, state)
             command = self._continuity.hold(now.ros_ns, state, self._horizon)
             if command is None:
                 return False
             self._give(Chunk(command.actions, self.number(), instruction_id, now.ros_ns, command.start_ns, now.ros_ns,
-                             None, state))
+                             None, led))
             return True
 
     def _keep_up(self) -> None:

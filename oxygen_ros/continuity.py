@@ -152,10 +152,9 @@ class Continuity:
         gripper let go.
         """
         course, robot = self._course, self._robot
-        there, origin = np.full(robot.action_dim, np.nan), np.zeros(robot.action_dim)
+        there, led = np.full(robot.action_dim, np.nan), self.led_to(now_ns, state)
         if course is not None:
-            there = course.at(np.array([(now_ns - course.start_ns) / self._step_ns]))[0] - course.origin
-            origin = course.origin
+            there = self._by_now(course, now_ns) - course.origin
         if state is not None and not self._motion.under_way(now_ns):
             seen = _by_action(robot, state)
             told = np.isnan(seen) | (np.isin(robot.actions, robot.grippers) & np.isfinite(there))
@@ -164,9 +163,22 @@ class Continuity:
         if not np.isfinite(row).all():
             return None
         actions = np.repeat(row[None], horizon, 0).astype(np.float32)
+        origin = np.zeros(robot.action_dim) if led is None else self._origin(led)
         self._course = _Course(actions, now_ns, origin)
         self._motion.rest(now_ns, horizon * self._step_ns)
         return Command(actions, now_ns)
+
+    def led_to(self, now_ns: int, state: np.ndarray | None) -> np.ndarray | None:
+        """`state`, [state_dim], where the joints are; of a robot of displacements where the chunk under way has led them
+        to by now, and where the last one did if it is unknown."""
+        course, robot = self._course, self._robot
+        if robot.representation != "delta_position" or course is None or (
+                state is not None and not self._motion.under_way(now_ns)):
+            return state
+        led = dict(zip(robot.actions, self._by_now(course, now_ns)))
+        seen = np.full(len(robot.joints), np.nan) if state is None else state
+        moved = [name in led and name not in robot.grippers for name in robot.joints]
+        return np.where(moved, [led.get(name, np.nan) for name in robot.joints], seen)
 
     def forget(self) -> None:
         """The robot may have been moved by others since, as while the node was not active."""
@@ -205,6 +217,10 @@ class Continuity:
             return np.zeros(self._robot.action_dim)
         moved = [name not in self._robot.grippers for name in self._robot.actions]
         return np.where(moved, np.nan_to_num(_by_action(self._robot, state)), 0.0)
+
+    def _by_now(self, course: _Course, now_ns: int) -> np.ndarray:
+        """[D]: where it has led to."""
+        return course.at(np.array([(now_ns - course.start_ns) / self._step_ns]))[0]
 
     def _steps_until(self, now_ns: int, start_ns: int) -> int:
         """First row that is not due before now."""

@@ -329,6 +329,24 @@ def test_hold_after_the_end_stays_where_the_joints_are(make, representation, see
     np.testing.assert_allclose(command.actions, [told] * H, atol=1e-6)
 
 
+def test_a_robot_of_displacements_is_held_where_they_have_led_to(make):
+    """For who tells them as positions: not where its lagging joints are, nor nowhere because they are not heard."""
+    continuity = make(description={"representation": "delta_position"})
+    assert continuity.led_to(0, None) is None
+    first_chunk(continuity, state=(2.0, 0.5))
+    for state, gripper in ((np.array([7.0, 0.25]), 0.25), (None, np.nan)):
+        np.testing.assert_allclose(continuity.led_to(5 * STEP, state), [2 + 3, gripper])
+    np.testing.assert_allclose(continuity.led_to(13 * STEP, np.array([7.0, 0.25])), [7, 0.25])  # it has ended
+    np.testing.assert_allclose(continuity.led_to(13 * STEP, None), [2 + 9, np.nan])
+    continuity.hold(5 * STEP, None, H)
+    for later in (6, 14, 20):  # and stays there, however often it is stopped
+        np.testing.assert_allclose(continuity.led_to(later * STEP, None), [5, np.nan])
+        continuity.hold(later * STEP, None, H)
+    absolute = make()
+    first_chunk(absolute)
+    assert absolute.led_to(5 * STEP, None) is None
+
+
 def test_a_guided_network_joins_the_chunk_under_way():
     """The whole way, with relative actions: rows that are held come out where the old chunk is."""
     policy = load_policy(read({"policy": str(DEFAULT), "robot": "aloha", "cameras": ["cam_high"], "threads": 1}))
