@@ -21,9 +21,10 @@ from .msg import ActionChunk, FrameStats, Instruction, LanguageToken
 from .node import qos
 from .node.lifecycle_client import LifecycleClient, wait_until
 from .node.spinner import spinning
+from .parameter_file import load_settings
 from .places import resolve
 from .replay.bag import BagError, open_bag
-from .settings import SettingsError, from_yaml
+from .settings import SettingsError
 from .stamps import nanoseconds
 
 TASK = "transfer the cube"
@@ -151,7 +152,7 @@ def _number(value: object) -> str:
 
 def run(config: Path, bag_path: Path, out: Path, times: int, heard: Heard) -> None:
     """Play the bag to a node in another process and listen. Raises DemoError, BagError or SettingsError."""
-    settings, bag = from_yaml(config), open_bag(bag_path)
+    settings, bag = load_settings(config), open_bag(bag_path)
     topics = ["/" + settings.topic_of(name).removeprefix("/") for name in settings.cameras]
     missing = [topic for topic in topics if topic not in bag.topics]
     if missing:

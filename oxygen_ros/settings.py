@@ -5,17 +5,14 @@ The node declares them as ROS parameters, the replay reads them from the same YA
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from .declaration import UNSET, Declaration, declared, parameter
 from .embodiment.camera_order import SLOTS
-from .embodiment.errors import InputError, on_one_line
+from .embodiment.errors import InputError
 from .embodiment.generic import CONVENTIONS, LONGEST_STEP
 from .embodiment.prompt import FORMS, LANGUAGE_TASKS, clean_text
 from .embodiment.registry import ROBOTS
@@ -366,59 +363,6 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             yield f"parameter camera.{name}.topic is {topic!r}, which camera {other} has, expected a topic of its own"
 
 
-def from_yaml(path: str | Path) -> Settings:
-    """Settings from a ROS 2 parameter file whose values are under a `/**` (or any single node's) `ros__parameters`.
-
-    Raises SettingsError.
-    """
-    try:
-        text = Path(path).read_text()
-        content, doubled = yaml.safe_load(text), given_twice(text)
-    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
-        raise SettingsError([f"{path} cannot be read: {_in_short(error)}"]) from error
-    if doubled:
-        raise SettingsError([f"{path} gives {line}; leave one of them" for line in doubled])
-    nodes = content if isinstance(content, dict) else {}
-    found = [node["ros__parameters"] for node in nodes.values() if isinstance(node, dict) and "ros__parameters" in node]
-    if len(found) != 1 or not isinstance(found[0], dict):
-        raise SettingsError(
-            [f"{path} needs one node name with ros__parameters under it, such as /**; found {len(found)}"]
-        )
-    return read(dict(_flatten(found[0])))
-
-
-def given_twice(text: str, concerns: Callable[[str], bool] = bool) -> list[str]:
-    """What a parameter file says more than once, with the lines where: a reader takes one of them without a word.
-
-    concerns: told the name of a node, as /left/oxygen, whether its parameters count. Raises yaml.YAMLError."""
-    lines: dict[str, list[int]] = {}
-    for path, line in _leaves(yaml.compose(text, yaml.SafeLoader)):
-        lines.setdefault(path, []).append(line)
-    found = []
-    for path, where in lines.items():
-        node, _, name = path.partition(".ros__parameters.")
-        if len(where) > 1 and name and concerns("/" + node.replace(".", "/").strip("/")):
-            found.append(f"{name} in lines {' and '.join(map(str, where))}")
-    return found
-
-
-def _leaves(node: yaml.Node | None, prefix: str = "", line: int = 1) -> Iterator[tuple[str, int]]:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield from _leaves(value, f"{prefix}.{key.value}".strip("."), key.start_mark.line + 1)
-    else:
-        yield prefix, line
-
-
-def _in_short(error: Exception) -> str:
-    """Why a parameter file cannot be read, on one line."""
-    if isinstance(error, OSError):
-        return error.strerror
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        return f"line {error.problem_mark.line + 1}: {error.problem}"
-    return on_one_line(" ".join(str(error).split()))
-
-
 def _named(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Group -> the names that have parameters in it."""
 
@@ -455,11 +399,3 @@ def _unknown(name: str, known: Mapping[str, Declaration], named: Mapping[str, Se
         return f"parameter {name} is about what is none of the {key} ({have}); see parameter {see}"
     close = [k for k in known if k.rpartition(".")[2] == name.rpartition(".")[2]] or get_close_matches(name, known, n=1)
     return f"parameter {name} is not known" + (f"; did you mean {close[0]}?" if close else "")
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -17,7 +17,7 @@ from rclpy.task import Future
 
 from ..checkpoint.errors import CheckpointError
 from ..embodiment.errors import InputError
-from ..ros_arguments import misread
+from ..parameter_file import misread
 from ..settings import SettingsError
 from .diagnostics import Diagnostics
 from .heap import give_back

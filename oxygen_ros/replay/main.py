@@ -21,8 +21,9 @@ from ..command_line import CommandLine, whole
 from ..embodiment.errors import InputError, on_one_line
 from ..engine.baselines import MODES
 from ..machine import describe
+from ..parameter_file import load_settings
 from ..places import resolve
-from ..settings import SettingsError, from_yaml
+from ..settings import SettingsError
 from .evaluate import ENGINE, Side, unequal
 from .heard import Live
 from .kept import file_names, find_kept, keep, write_whole
@@ -223,10 +224,10 @@ def _order(options: argparse.Namespace) -> Order:
         raise SettingsError(["--live is the second side of one bag: give one, and no --against or --against-mode"])
     commands = options.commands if options.commands else NOTHING
     return Order(
-        from_yaml(options.config), options.mode,
+        load_settings(options.config), options.mode,
         Names(options.namespace, remaps, options.instruction_topic, commands, options.text),
         Part(options.start, options.seconds, options.instruction, options.latency),
-        from_yaml(options.against) if options.against else None, options.against_mode,
+        load_settings(options.against) if options.against else None, options.against_mode,
         Live(options.live, options.live_node) if options.live else None, not options.no_mcap,
     )
 

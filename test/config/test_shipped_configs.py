@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import yaml
 
-from oxygen_ros import settings
 from oxygen_ros.embodiment.generic import from_dict
+from oxygen_ros.parameter_file import load_settings
 from oxygen_ros.robot_settings import describe
+from oxygen_ros.settings import SettingsError
 
 FOLDER = Path(__file__).resolve().parents[2] / "config"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -17,7 +18,7 @@ ROBOTS = {"aloha": "aloha", "libero": "libero", "droid": "droid", "generic": "my
 
 
 def body(path):
-    return from_dict(describe(settings.from_yaml(path)))
+    return from_dict(describe(load_settings(path)))
 
 
 def uncommented(path):
@@ -77,7 +78,7 @@ def test_a_node_reads_what_the_replay_reads(path):
     rclpy.init(args=["test", "--ros-args", "--params-file", str(path), "-r", "__ns:=/left"], context=context)
     try:
         node = rclpy.create_node("vla", context=context, automatically_declare_parameters_from_overrides=True)
-        assert repr(Parameters(node).read()) == repr(settings.from_yaml(path))  # as text: what is unset is NaN
+        assert repr(Parameters(node).read()) == repr(load_settings(path))  # as text: what is unset is NaN
         node.destroy_node()
     finally:
         rclpy.shutdown(context=context)
@@ -95,7 +96,7 @@ def test_an_empty_list_leaves_it_to_the_robot_and_a_list_of_numbers_can_be_set(t
     try:
         node = EmptyListsAllowed("vla", context=context, automatically_declare_parameters_from_overrides=True)
         parameters = Parameters(node)
-        with pytest.raises(settings.SettingsError, match=r"^parameter policy is \(\), expected a text$"):
+        with pytest.raises(SettingsError, match=r"^parameter policy is \(\), expected a text$"):
             parameters.read()
         message = Parameter("limits.left_waist", value=[-1.0, 1.0]).to_parameter_msg()
         node.set_parameters([Parameter("policy", value="here"), Parameter.from_parameter_msg(message)])
@@ -120,19 +121,19 @@ def test_names_that_leave_the_lists_leave_no_strangers():
         node = rclpy.create_node("vla", context=context, automatically_declare_parameters_from_overrides=True)
         parameters = Parameters(node)
         node.set_parameters([Parameter("joints", value=["a", "b"]), Parameter("cameras", value=["overview", "side"])])
-        with pytest.raises(settings.SettingsError) as error:
+        with pytest.raises(SettingsError) as error:
             parameters.read()
         told = " ".join(error.value.problems)
         assert "camera.hand.topic" in told and "limits.base" in told  # given in the file, and now about nothing
         assert "limits.gripper" not in told and "camera.hand.max_age" in told
         node.set_parameters([Parameter("cameras", value=["overview", "hand", "side"])])
-        with pytest.raises(settings.SettingsError) as error:
+        with pytest.raises(SettingsError) as error:
             parameters.read()
         assert "camera.hand" not in " ".join(error.value.problems)
         assert node.get_parameter("camera.side.max_age").value == 0.5
         node.set_parameters([Parameter("camera.side.topic", value="x")])
         node.set_parameters([Parameter("cameras", value=["overview", "hand"])])
-        with pytest.raises(settings.SettingsError) as error:
+        with pytest.raises(SettingsError) as error:
             parameters.read()
         assert "camera.side.topic" in str(error.value) and "camera.side.max_age" not in str(error.value)
         node.destroy_node()

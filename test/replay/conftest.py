@@ -7,12 +7,12 @@ from bags import ROOT, beginning, write_mcap
 from evaluating import SECONDS, report, said
 
 from oxygen_ros.replay.evaluate import load_side
-from oxygen_ros.settings import from_yaml
+from oxygen_ros.parameter_file import load_settings
 
 
 @pytest.fixture(scope="session")
 def side():
-    return load_side("oxygen", replace(from_yaml(ROOT / "config" / "aloha.yaml"), denoise_steps=2))
+    return load_side("oxygen", replace(load_settings(ROOT / "config" / "aloha.yaml"), denoise_steps=2))
 
 
 @pytest.fixture(scope="session")
