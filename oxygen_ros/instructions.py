@@ -25,6 +25,7 @@ _LARGEST_COUNTED = 2**63
 _NOT_TEXT = re.compile("[\ufffd\ud800-\udfff]")  # what rclpy makes of bytes that are not UTF-8
 # Characters, more than any has. To tokenise a megabyte takes a third of a second, in which nobody hears a STOP.
 _LONGEST_TOKEN = 128
+_REMEMBERED = 1000  # messages, more than anybody lets queue: what the other subscription still holds is not new
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Instructions:
         self._decode, self._reject, self._complain, self._info, self._warn = decode, reject, complain, info, warn
         self._halt, self._seed = halt, seed
         self._lock = threading.Lock()
-        self._seen: deque[tuple[int, int]] = deque(maxlen=64)
+        self._seen: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
         self._alive: set[int] = set()
         self._periodic: dict[Task, tuple[int, float]] = {}  # id of the last that came unasked, when the next is due
         self._last_id = 0

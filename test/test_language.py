@@ -31,7 +31,8 @@ class Robot:
             memory=lambda token, text: self.memories.append(text), stop=lambda: self.settings.language.stop,
         )
         self.instructions = Instructions(
-            self.policy.pipeline, self.policy.engine, lambda: self.settings.language, None,
+            self.policy.pipeline, self.policy.engine, lambda: self.settings.language,
+            lambda data: Instruction(id=int(data), task=ACT, text="wave"),
             reject=self.speech.refuse, complain=self.complaints.append, info=self.infos.append,
             warn=self.warnings.append, seed=5, halt=lambda instruction_id: None,
         )
@@ -142,6 +143,16 @@ def test_a_megabyte_is_not_tokenised_while_others_wait(monkeypatch):
     writer = PromptWriter(tokenizer, robot.policy.robot.prompt, robot.policy.pipeline.max_tokens)
     assert writer.write(robot.instructions.task.text, state)[0] == whole and len(whole) > 190
     assert max(lengths) < 26_000
+
+
+def test_a_deep_queue_that_is_heard_twice_is_obeyed_once():
+    """By a latched publisher's other subscription, once that has found it: a task of before would come again."""
+    robot = Robot()
+    for _ in range(2):
+        for number in range(1, 301):
+            robot.instructions.hear(b"%d" % number, 1000 + number)
+    assert robot.infos[1:] == [f"instruction {number}: wave" for number in range(1, 301)]
+    assert robot.instructions.task.instruction_id == 300
 
 
 def test_an_instruction_cannot_forge_a_line_of_the_log():

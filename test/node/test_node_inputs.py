@@ -150,6 +150,8 @@ BAD = {  # F02, F04, F06, F07, F11
     "empty": ("cam_right_wrist", wrist(width=0, height=0, step=0, data=b""), WRIST, "0x0 pixels", "at least 1x1"),
     "no data": ("cam_right_wrist", wrist(data=b""), WRIST, "0 bytes", "72"),
     "half a JPEG": ("cam_high", jpeg(half_a_jpeg()), HIGH, "do not decode", "a whole JPEG, PNG or WebP"),
+    "half a JPEG with an end": ("cam_high", jpeg(half_a_jpeg() + b"\xff\xd9"), HIGH, "pixels end before its end marker",
+                                "a whole JPEG"),
     "random bytes": ("cam_high", jpeg(bytes(range(256))), HIGH, "256 bytes that do not decode", "a whole JPEG"),
     "empty JPEG": ("cam_high", jpeg(b""), HIGH, "no data", "a JPEG"),
     "depth transport": ("cam_high", jpeg(b"x", "16UC1; compressedDepth"), HIGH, "depth format", "a colour picture"),
