@@ -21,6 +21,7 @@ from .sources import Names, Sources, find
 from .texts import alike, language, recorded_texts
 
 ENGINE = "oxygen"
+_OWN_NOISE = "a live node draws noise of its own: its actions compare with fixed_noise: true and one seed for both sides"
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def evaluate(path: str, sides: Sequence[Side], names: Names, part: Part,
         "topics": {t.name: {"type": t.type, "count": bag.counts.get(t.name, 0)} for t in bag.topics.values()},
         "not_used": sources[0].unused,
         "notes": [*(["time is told by the bag's own /clock"] if bag.clock else []), *dict.fromkeys(decoding.notes),
-                  *(commands.notes if commands else ())],
+                  *(commands.notes if commands else ()),
+                  *([_OWN_NOISE] if live and not sides[0].settings.fixed_noise else [])],
         "commands": commands and {
             "topic": commands.topic, "count": len(commands.times_ns), "range": action_range(robot, commands),
         },

@@ -53,12 +53,25 @@ def test_what_a_live_node_says_is_recorded_and_equal_to_offline(domain, tmp_path
     (bag,) = report["bags"]
     assert list(bag["sides"]) == ["oxygen", "live"] and report["gate"]["passed"]
     assert bag["difference"]["frames"] >= 10 and bag["difference"]["max"] <= 1e-5
+    assert not any("noise" in note for note in bag["notes"])
     said = open_bag(tmp_path / "out" / "said.mcap")
     assert said.counts["/oxygen/action_chunk"] == bag["sides"]["live"]["timing"]["chunks"]
     assert said.counts["/oxygen/frame_stats"] >= said.counts["/oxygen/action_chunk"]
     # Its time is the recording's.
     first = open_bag(BAG).start_ns
     assert first < said.start_ns <= said.end_ns < open_bag(BAG).end_ns + 2 * 10**9
+
+
+def test_noise_that_differs_is_told(domain, tmp_path, config):
+    config.write_text(config.read_text().replace("fixed_noise: true", "fixed_noise: false"))
+    node = node_with(domain, tmp_path, config)
+    try:
+        done = subprocess.run([*COMMAND, BAG, "--start", "6.51", "--config", config, "--out", tmp_path / "out"],
+                              env=environment(domain), capture_output=True, text=True, timeout=120)
+    finally:
+        node.close()
+    assert done.returncode == 0, done.stdout + done.stderr + node.log
+    assert "a live node draws noise of its own" in done.stdout and "fixed_noise: true and one seed" in done.stdout
 
 
 def test_ctrl_c_leaves_a_whole_recording_and_a_report(domain, tmp_path, config):
