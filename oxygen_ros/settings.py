@@ -358,6 +358,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "parameter camera.<name>.optional is true of every camera, expected one that a frame cannot do without"
     seen: dict[str, str] = {}  # topic -> the camera that has it
     for name in settings.cameras:
+        if settings.camera[name].frozen_after == 1:
+            yield f"parameter camera.{name}.frozen_after is 1, expected 0 or at least 2: every picture is like itself"
         other = seen.setdefault(topic := settings.topic_of(name), name)
         if other != name:
             yield f"parameter camera.{name}.topic is {topic!r}, which camera {other} has, expected a topic of its own"

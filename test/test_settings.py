@@ -148,6 +148,7 @@ def test_cameras_of_a_known_robot():
         ({"prompt": "chat"}, ("prompt", "'chat'", "state, plain")),
         ({"identity_statistics": 1}, ("identity_statistics", "1", "true or false")),
         ({"camera.hand.topic": "top/image_raw"}, ("camera.hand.topic", "'top/image_raw', which camera top has", "own")),
+        ({"camera.top.frozen_after": 1}, ("camera.top.frozen_after is 1", "0 or at least 2")),
         ({"camera.top.rotation": 45}, ("camera.top.rotation", "45", "0, 90, 180, 270")),
         ({"continuity_rows": 10**9}, ("continuity_rows", "1000000000", "at most 1000")),
         ({"language.stop": ["END", ""]}, ("language.stop", "''", "not blank", "newline")),
