@@ -236,13 +236,17 @@ class Inputs:
         return Snapshot({name: picture.pixels for name, picture in pictures.items()}, state, stamps, tuple(masked))
 
     def _astray(self, pictures: Mapping[str, Picture]) -> list[tuple[str, Reason]]:
-        """Cameras whose picture lies too far behind the newest one."""
-        if not self.skew or not pictures:
-            return []
-        stamps = {name: picture.arrival.stamp_ns for name, picture in pictures.items()}
-        newest = max(stamps, key=stamps.get)
-        return [
-            (name, Reason(self.cameras[name].topic, f"stamped {behind:.3f} s before {self.cameras[newest].topic}, "
-                          f"camera_skew is {self.skew:g} s"))
-            for name, stamp in stamps.items() if (behind := (stamps[newest] - stamp) / 1e9) > self.skew
-        ]
+        """Cameras whose picture lies too far from one that is used: required ones from the newest of them, optional ones
+        from any, so that one of these never costs a frame."""
+        stamps = {name: picture.arrival.stamp_ns for name, picture in pictures.items() if self.skew}
+        found, used = [], []
+        for name in sorted(stamps, key=lambda name: (self.cameras[name].optional, -stamps[name])):
+            other = max(used, key=lambda other: abs(stamps[name] - stamps[other]), default=name)
+            apart = (stamps[name] - stamps[other]) / 1e9
+            if abs(apart) <= self.skew:
+                used.append(name)
+                continue
+            found.append((name, Reason(
+                self.cameras[name].topic, f"stamped {abs(apart):.3f} s {'after' if apart > 0 else 'before'} "
+                f"{self.cameras[other].topic}, camera_skew is {self.skew:g} s")))
+        return found

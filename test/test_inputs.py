@@ -261,11 +261,26 @@ def test_an_optional_camera_is_left_out_while_it_is_of_no_use():
     astray = robot(skew=0.1, optional=True)
     hear(astray, one=2.0, two=1.8, joints=2.0)
     assert list(astray.snapshot(at(2.0)).images) == ["one"]
+    ahead = robot(skew=0.1, optional=True)
+    hear(ahead, one=1.8, two=2.0, joints=2.0)
+    snapshot = ahead.snapshot(at(2.0))
+    assert list(snapshot.images) == ["one"]
+    assert [str(r) for r in snapshot.masked] == ["/two: stamped 0.200 s after /one, camera_skew is 0.1 s"]
+    assert [source.unusable for source in ahead] == [0, 1, 0]
     # One that is not optional is still needed.
     inputs = robot(optional=True)
     hear(inputs, two=2.0, joints=2.0)
     assert why(lambda: inputs.snapshot(at(2.0))) == "/one: no message yet"
     assert [source.unusable for source in inputs] == [1, 0, 0]
+
+
+def test_optional_cameras_lie_no_farther_apart_than_others():
+    cameras = {name: CameraInput(f"/{name}", decode, 0.5, optional=name != "one") for name in ("one", "two", "three")}
+    inputs = Inputs(JointInput("/joints", lambda data: (["a"], [1.0]), ["a"], 0.5), cameras, 0.1)
+    hear(inputs, one=1.9, two=1.82, three=1.98, joints=2.0)
+    snapshot = inputs.snapshot(at(2.0))
+    assert sorted(snapshot.images) == ["one", "three"]
+    assert [str(r) for r in snapshot.masked] == ["/two: stamped 0.160 s before /three, camera_skew is 0.1 s"]
 
 
 def test_pictures_that_nobody_looked_at_count_as_received_and_as_frozen_between_two_that_are_alike():
