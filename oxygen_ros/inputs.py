@@ -236,8 +236,8 @@ class Inputs:
         return Snapshot({name: picture.pixels for name, picture in pictures.items()}, state, stamps, tuple(masked))
 
     def _astray(self, pictures: Mapping[str, Picture]) -> list[tuple[str, Reason]]:
-        """Cameras whose picture lies too far from one that is used: required ones from the newest of them, optional ones
-        from any, so that one of these never costs a frame."""
+        """Cameras whose picture lies too far from one that is used: a required one from the newest of them, an optional
+        one, which must never cost a frame, from any."""
         stamps = {name: picture.arrival.stamp_ns for name, picture in pictures.items() if self.skew}
         found, used = [], []
         for name in sorted(stamps, key=lambda name: (self.cameras[name].optional, -stamps[name])):
