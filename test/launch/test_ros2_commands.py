@@ -109,9 +109,9 @@ def test_topics_are_the_readme_s_and_its_commands_work(launch, operator):
     try:
         said = operator.hear("/oxygen/utterance", "std_msgs/msg/String", "--once")
         chunk = operator.hear("/oxygen/action_chunk", "oxygen_ros/msg/ActionChunk", "--once", "--field", "names")
-        act, ask = re.findall(r"^ros2 topic pub --once (\S+) (\S+) \"(.*)\"$", readme, re.M)
-        for topic, kind, text in (act, ask):
-            assert "publishing #1" in operator.ros2("topic", "pub", "--once", topic, kind, text)
+        *act_and_ask, stop = re.findall(r"^ros2 topic pub --once (\S+) (\S+) \"(.*)\"", readme, re.M)
+        for words in act_and_ask:
+            assert "publishing #1" in operator.ros2("topic", "pub", "--once", *words)
         assert "left_waist" in chunk.communicate(timeout=PATIENCE)[0]
         assert said.communicate(timeout=PATIENCE)[0].startswith("data: ")
         rate = operator.start("topic", "hz", "/oxygen/action_chunk", "--window", "20")
@@ -121,6 +121,8 @@ def test_topics_are_the_readme_s_and_its_commands_work(launch, operator):
         rate.kill()
         timer.cancel()
         rate.communicate()
+        assert "publishing #1" in operator.ros2("topic", "pub", "--once", *stop)
+        robot.wait_for(lambda: "stopped; an ACT" in robot.output)
     finally:
         play.terminate()
         play.wait(timeout=PATIENCE)
