@@ -45,7 +45,7 @@ SETTINGS = {
     "language.temperature": 0.0, "threads": 1,  # other processes on the machine stall a second one
     **{f"camera.{name}.transport": "compressed" for name in CAMERAS},
 }
-PATIENCE = 60.0  # s; for what takes a moment on an idle machine, and on one where ten nodes start at once
+PATIENCE = 20.0  # s; for what takes a moment on an idle machine
 
 
 def recorded(topic: str, count: int) -> list[bytes]:

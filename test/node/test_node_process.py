@@ -281,20 +281,20 @@ UNREADABLE_FILES = {
 
 def test_unreadable_ros_arguments_are_one_line(tmp_path):
     domain = claim_domain()
-    nodes = {said: node_process(domain, tmp_path / str(i), *UNREADABLE[said]) for i, said in enumerate(UNREADABLE)}
-    for said, text in UNREADABLE_FILES.items():
-        file = tmp_path / f"{len(nodes)}.yaml"
+    arguments = dict(UNREADABLE)
+    for number, (said, text) in enumerate(UNREADABLE_FILES.items()):
+        file = tmp_path / f"{number}.yaml"
         file.write_text(text)
-        nodes[said] = node_process(domain, tmp_path / str(len(nodes)), "--params-file", file)
-    try:
-        for said, node in nodes.items():
+        arguments[said] = ["--params-file", file]
+    for number, (said, given) in enumerate(arguments.items()):  # one by one: each imports torch, which takes a core
+        node = node_process(domain, tmp_path / str(number), *given)
+        try:
             assert node.wait() == 1, node.log
-            lines = [line for line in node.log.splitlines() if line.startswith("oxygen-node: ")]
-            assert len(lines) == 1 and said in lines[0], node.log
-            assert "Traceback" not in node.log, node.log
-    finally:
-        for node in nodes.values():
+        finally:
             node.close()
+        lines = [line for line in node.log.splitlines() if line.startswith("oxygen-node: ")]
+        assert len(lines) == 1 and said in lines[0], node.log
+        assert "Traceback" not in node.log, node.log
 
 
 def end(node, number: int, times: int = 1) -> float:
